@@ -1,0 +1,15 @@
+# One source file, one instruction set: the file's suffix decides its flags, common code stays at the x86-64 baseline.
+# g++ 12 knows no -march=znver4, so the features are named one by one.
+set(PAGEFOLD_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(PAGEFOLD_FLAGS_avx512 ${PAGEFOLD_FLAGS_avx2}
+  -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mavx512vnni -mavx512bf16 -mavx512vbmi)
+
+function(pagefold_set_isa_flags)
+  foreach(source ${ARGN})
+    foreach(isa avx2 avx512)
+      if(source MATCHES "_${isa}\\.cpp$")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${PAGEFOLD_FLAGS_${isa}}")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()

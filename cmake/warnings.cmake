@@ -1,0 +1,12 @@
+# One interface target every module links: warnings, sanitizers, and the options that the numbers depend on.
+add_library(pagefold_options INTERFACE)
+target_compile_options(pagefold_options INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  # Results must not depend on which ISA file a statement sits in: products and sums are fused only where we write it.
+  -ffp-contract=off)
+target_include_directories(pagefold_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+
+if(PAGEFOLD_SANITIZE)
+  target_compile_options(pagefold_options INTERFACE -fsanitize=${PAGEFOLD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(pagefold_options INTERFACE -fsanitize=${PAGEFOLD_SANITIZE})
+endif()

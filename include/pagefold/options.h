@@ -1,0 +1,111 @@
+// Every option of the engine and of a request, with unit, default and the reason for the default.
+// Plain data: the command line, the HTTP server and library users all fill these structs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pagefold {
+
+// How one token is chosen from the logits. Neutral values leave the distribution as the model gives
+// it.
+struct SamplingOptions {
+  // Divides the logits. Below 1e-4: greedy (smaller values would overflow to the same answer).
+  // Range >= 0.
+  float temperature = 1.0f;
+  // Smallest set of tokens whose probability reaches top_p. Range (0, 1]; 1 = off.
+  float top_p = 1.0f;
+  // The top_k most likely tokens; 0 or -1 = off.
+  int32_t top_k = 0;
+  // Drops tokens below min_p times the best token's probability. Range [0, 1]; 0 = off.
+  float min_p = 0.0f;
+  // > 1 pushes down tokens seen in the prompt or the output (divides positive, multiplies negative
+  // logits). Range > 0.
+  float repetition_penalty = 1.0f;
+  // Subtracted once from tokens already generated. Range [-2, 2].
+  float presence_penalty = 0.0f;
+  // Subtracted for each time a token was generated. Range [-2, 2].
+  float frequency_penalty = 0.0f;
+  // Added to the logits of these token ids; values are clamped to [-100, 100]. -100 bans in
+  // practice.
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  // The stream of random numbers. Absent: the engine draws one and reports nothing; the answer is
+  // then not repeatable.
+  std::optional<uint64_t> seed;
+
+  // Most tokens to generate. Absent: the room left in the context.
+  std::optional<int64_t> max_tokens;
+  // End tokens and stop tokens cannot be chosen before this many tokens. Range [0, max_tokens].
+  int64_t min_tokens = 0;
+  // Generate on after an end token (it is emitted like any other).
+  bool ignore_eos = false;
+  // These token ids end the generation, like the model's own end tokens.
+  std::vector<int32_t> stop_token_ids;
+  // These strings end the generation and are cut from the text. At most 16, none empty.
+  std::vector<std::string> stop;
+  bool include_stop_str_in_output = false;
+
+  // Report the log-probability of each chosen token and of this many most likely ones. Absent:
+  // none. 0..20.
+  std::optional<int32_t> logprobs;
+  // The same for each prompt token.
+  std::optional<int32_t> prompt_logprobs;
+  // Special tokens are left out of the text.
+  bool skip_special_tokens = true;
+};
+
+// The KV-cache compression wishes of a request: "policy", "budget" ... as key = value words.
+// Keys and values are checked against the registries when the request is submitted. Empty = the
+// server's default.
+using KvOptions = std::map<std::string, std::string>;
+
+// How an engine is set up. Sizes in bytes or tokens as named.
+struct EngineOptions {
+  // A .gguf file or a folder with config.json, *.safetensors and tokenizer.json.
+  std::string model;
+  // Name reported by the server and accepted in requests. Empty: the model's file or folder name.
+  std::string served_model_name;
+
+  // Type of matmul inputs and unquantised weights: auto, float16 (half), bfloat16, float32 (float).
+  // auto: the checkpoint's own 16-bit type, else bfloat16. Accumulation and the residual stream are
+  // always float32.
+  std::string dtype = "auto";
+  // Type of cached keys and values: auto (= dtype), float32, float16, bfloat16.
+  std::string kv_cache_dtype = "auto";
+  // Inputs of the quantised matmuls: 16 = kept in dtype, int8 = one scale per 32 values (as
+  // llama.cpp does), auto = int8 for GGUF block types, 16 otherwise.
+  std::string activations = "auto";
+
+  // Compute threads. 0: one per usable core.
+  int threads = 0;
+  // Slots a block; a multiple of 16 (the width of the kernels). 16 frees memory in the finest
+  // grain.
+  int block_size = 16;
+  // Most sequences computed in one step.
+  int max_num_seqs = 64;
+  // Most tokens computed in one step, prompts and decodes together. 512 keeps a CPU step under a
+  // second.
+  int max_num_batched_tokens = 512;
+  // Longest sequence, prompt and answer together. 0: the model's own limit.
+  int64_t max_model_len = 0;
+  // Permit max_model_len beyond the model's own limit (a warning is logged; quality is not
+  // promised).
+  bool allow_long_context = false;
+  // Bytes of the KV pool. 0: memory_utilization of the memory that is free at start.
+  uint64_t kv_cache_memory_bytes = 0;
+  // Share of the free memory used for the KV pool when kv_cache_memory_bytes is 0. Range (0, 1].
+  // Half, because a CPU server shares the machine; memory is committed only as it is used.
+  double memory_utilization = 0.5;
+  // Requests waiting for admission; one more is refused (HTTP 429).
+  int max_queued_requests = 1024;
+  // Compression applied to requests that name none.
+  KvOptions kv;
+  // "auto" picks the best the CPU has; scalar, avx2, avx512 force one (for tests and comparisons).
+  std::string isa = "auto";
+};
+
+}  // namespace pagefold

@@ -1,0 +1,40 @@
+// Everything one model file or folder gives: the network, the tokenizer, the chat template and its
+// defaults.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model.h"
+#include "pagefold/options.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace pagefold {
+
+// Defaults from generation_config.json; a request's own values win.
+struct GenerationDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<int64_t> max_new_tokens;
+};
+
+struct LoadedModel {
+  std::string path, name;
+  std::unique_ptr<LanguageModel> network;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatTemplate>
+      chat_template;  // absent: the model has none, chat requests are refused
+  std::string chat_template_source;
+  std::vector<int32_t> eos_token_ids;  // all ids that end an answer
+  GenerationDefaults defaults;
+  DType dtype = DType::bf16, kv_dtype = DType::bf16;
+  double load_seconds = 0;
+};
+
+Result<LoadedModel> load_model(const EngineOptions& options);
+
+}  // namespace pagefold

@@ -1,0 +1,69 @@
+#include "base/json.h"
+
+#include <simdjson.h>
+
+namespace pagefold {
+namespace {
+
+namespace sj = simdjson::dom;
+
+// Depth is bounded by the parser, so the recursion is too.
+Json to_tree(const sj::element& e) {
+  switch (e.type()) {
+    case sj::element_type::OBJECT: {
+      Json object = Json::object();
+      for (const auto field : sj::object(e)) object[std::string(field.key)] = to_tree(field.value);
+      return object;
+    }
+    case sj::element_type::ARRAY: {
+      Json array = Json::array();
+      for (const auto item : sj::array(e)) array.push_back(to_tree(item));
+      return array;
+    }
+    case sj::element_type::STRING: return Json(std::string(std::string_view(e)));
+    case sj::element_type::INT64: return Json(int64_t(e));
+    case sj::element_type::UINT64: return Json(uint64_t(e));
+    case sj::element_type::DOUBLE: return Json(double(e));
+    case sj::element_type::BOOL: return Json(bool(e));
+    case sj::element_type::NULL_VALUE: return Json(nullptr);
+  }
+  return Json(nullptr);
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, size_t max_depth) {
+  sj::parser parser;
+  if (parser.allocate(text.size() + 1, max_depth) != simdjson::SUCCESS) {
+    return exhausted("no memory for a JSON text of {} bytes", text.size());
+  }
+  auto document = parser.parse(text.data(), text.size());
+  if (document.error() != simdjson::SUCCESS) {
+    return bad_data("invalid JSON: {}", simdjson::error_message(document.error()));
+  }
+  return to_tree(document.value_unsafe());
+}
+
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += dump_json(Json(text));
+}
+
+std::string_view json_kind(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null: return "null";
+    case Json::value_t::object: return "object";
+    case Json::value_t::array: return "array";
+    case Json::value_t::string: return "string";
+    case Json::value_t::boolean: return "boolean";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned: return "integer";
+    case Json::value_t::number_float: return "number";
+    default: return "value";
+  }
+}
+
+}  // namespace pagefold

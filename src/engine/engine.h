@@ -1,0 +1,53 @@
+// The engine: one thread that owns all sequences and the cache. START READING in engine.cpp: step()
+// is the story.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "engine/metrics.h"
+#include "engine/request.h"
+#include "model/model.h"
+#include "pagefold/options.h"
+
+namespace pagefold {
+
+// Sizes resolved from EngineOptions, the model and the machine.
+struct EngineConfig {
+  int block_size = 16;
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 512;
+  int64_t max_model_len = 0;
+  uint64_t kv_cache_memory_bytes = 0;  // rounded down to whole blocks
+  int max_queued_requests = 1024;
+  DType k_dtype = DType::bf16, v_dtype = DType::bf16;
+};
+// Checks the options against the model (max_model_len, block size, sizes) and fills defaults.
+// free_memory: bytes free on the machine now.
+Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
+                                    DType kv_dtype, uint64_t free_memory);
+
+class EngineCore {
+ public:
+  // Starts the engine thread. The model must outlive the engine.
+  static Result<std::unique_ptr<EngineCore>> start(LanguageModel& model,
+                                                   const EngineConfig& config);
+  ~EngineCore();  // cancels everything and joins
+
+  // Checks the request against the limits (400-type errors), then queues it. kResourceExhausted:
+  // the queue is full.
+  Result<std::shared_ptr<Generation>> submit(Request request);
+  Status check(const Request& request) const;  // the same checks without queueing
+  const EngineConfig& config() const;
+  // A consistent copy of all counters and gauges.
+  EngineMetrics metrics() const;
+  // Bytes and tokens the pool can hold.
+  int64_t kv_capacity_tokens() const;
+
+ private:
+  EngineCore();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pagefold

@@ -1,0 +1,38 @@
+// What the engine counts. Written by the engine thread, copied out under a lock once a step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace pagefold {
+
+// A Prometheus histogram: counts[i] = observations <= bounds[i], not cumulative; the last count is
+// +Inf.
+struct Histogram {
+  std::vector<double> bounds;
+  std::vector<uint64_t> counts;  // bounds.size() + 1
+  double sum = 0;
+  uint64_t n = 0;
+  explicit Histogram(std::vector<double> upper_bounds = {});
+  void observe(double value);
+};
+
+struct EngineMetrics {
+  EngineMetrics();
+  // gauges
+  int64_t running = 0, waiting = 0;
+  int64_t blocks_total = 0, blocks_used = 0;
+  uint64_t kv_block_bytes = 0, kv_resident_bytes = 0;
+  // counters
+  uint64_t prompt_tokens = 0, generation_tokens = 0, steps = 0, preemptions = 0;
+  uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  // histograms, vLLM's bounds
+  Histogram ttft_s, inter_token_s, e2e_s, queue_s, prefill_s, decode_s, request_prompt_tokens,
+      request_generation_tokens, iteration_tokens;
+  // seconds by stage of the step: plan, forward, sample, emit
+  std::array<double, 4> stage_s{};
+};
+
+}  // namespace pagefold

@@ -1,0 +1,85 @@
+// A request in tokens and its answer in tokens. Text lives on the caller's side of this line.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "pagefold/options.h"
+
+namespace pagefold {
+
+struct Request {
+  std::string id;               // for logs; made by the front end
+  std::vector<int32_t> tokens;  // the prompt, at least one token
+  SamplingOptions sampling;     // stop strings are matched by the front end, which then cancels
+  std::vector<int32_t> eos_token_ids;
+  KvOptions kv;
+};
+
+enum class FinishReason : uint8_t { none, stop, length, cancelled, error };
+std::string_view finish_reason_name(FinishReason r);  // "stop", "length", "abort", "error"
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+// One generated token. The chosen token's own log-probability comes first in `logprobs`, then the
+// best ones, best first (the chosen one appears there again if it is among them).
+struct TokenEvent {
+  int32_t token = 0;
+  std::vector<TokenLogprob> logprobs;  // empty when not asked for
+};
+
+struct GenerationResult {
+  FinishReason reason = FinishReason::none;
+  int32_t stop_token = -1;  // the end or stop token that was chosen, if any (it is the last event)
+  std::string error;        // when reason == error
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  double queued_s = 0, prefill_s = 0, decode_s = 0;  // wall times
+  std::vector<std::vector<TokenLogprob>>
+      prompt_logprobs;  // [prompt_tokens], first empty; when asked for
+  // Cache use at the finish, before freeing.
+  int64_t kv_slots = 0, kv_blocks = 0;
+  uint64_t kv_bytes = 0, kv_peak_bytes = 0;
+};
+
+// Shared by the engine thread (writer) and one consumer. All methods are thread-safe.
+class Generation {
+ public:
+  // Takes the events that came since the last call; false when the generation has ended and all
+  // events were taken.
+  bool poll(std::vector<TokenEvent>& events);
+  // Waits until poll would return something new or the end.
+  void wait();
+  bool finished() const;
+  // Valid once finished.
+  const GenerationResult& result() const { return result_; }
+  // Ends the generation before the next step; its blocks come back. Idempotent.
+  void cancel();
+  bool cancel_requested() const;
+  // Called on the engine thread, at most once a step, after new events or the end. Must not block.
+  // Set before submit, or call notifies at once if something is already there.
+  void on_change(std::function<void()> notify);
+
+  // --- engine side ---
+  void push(TokenEvent event);  // no notification yet
+  void finish(GenerationResult result);
+  void notify();  // wakes waiters and calls the callback if anything changed
+
+ private:
+  mutable std::mutex mutex_;
+  struct Impl;
+  std::vector<TokenEvent> events_;
+  GenerationResult result_;
+  bool finished_ = false, dirty_ = false, cancel_ = false;
+  std::function<void()> callback_;
+  std::shared_ptr<void> cv_;  // std::condition_variable, kept out of this header
+};
+
+}  // namespace pagefold

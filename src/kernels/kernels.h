@@ -1,0 +1,92 @@
+// The kernel table: every hot loop of the engine, one implementation an instruction set, picked
+// once at start.
+//
+// Rules that make answers repeatable (design section 11):
+//  * A row's result does not depend on the other rows of the call, on how many there are, or on how
+//  work is split
+//    over threads. matmul: one accumulator an output, groups in ascending order. attention: chunks
+//    of 256 slots aligned to slot 0, merged in ascending order.
+//  * Implementations may differ from the scalar one by rounding only; tests bound the difference.
+// Row-major matrices; ld = distance of two rows in elements. Buffers are 64-byte aligned unless
+// said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "kernels/packed.h"
+#include "kernels/paged.h"
+
+namespace pagefold::kernels {
+
+// Inputs quantised to int8, symmetric, one scale per 32 values: x ~ q * scale, q in [-127, 127],
+// scale = max|x| / 127. sums: of q over each 16 values (for the min term and zero points).
+struct QuantizedRows {
+  int8_t* q = nullptr;      // [rows][n]      n a multiple of 32
+  float* scale = nullptr;   // [rows][n / 32]
+  int32_t* sums = nullptr;  // [rows][n / 16]
+};
+
+// Which form the inputs of a matmul take.
+enum class InputKind : uint8_t {
+  f32,   // float; values may have been rounded to a 16-bit type before
+  bf16,  // uint16_t, for PackKind::bf16 weights only (vdpbf16ps)
+  i8,    // QuantizedRows, for w4 / w8 weights only
+};
+
+struct MatmulArgs {
+  const PackedMatrix* weights = nullptr;
+  InputKind input = InputKind::f32;
+  const void* x = nullptr;  // f32 / bf16: [rows][ldx]
+  int64_t ldx = 0;
+  QuantizedRows xq;  // i8
+  int rows = 0;
+  float* y =
+      nullptr;  // [rows][ldy]; only columns of the tiles asked for are written, never past n_out
+  int64_t ldy = 0;
+  int tile_begin = 0, tile_end = 0;
+  const float* bias = nullptr;  // [n_out] or null
+  bool accumulate = false;      // y += result instead of y = result
+};
+
+struct Kernels {
+  std::string_view name;  // "scalar", "avx2", "avx512"
+
+  // --- matmul ---
+  void (*matmul)(const MatmulArgs&);
+  void (*quantize_rows)(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out);
+  // y = round_to_dtype(x): bf16 writes uint16_t (input of InputKind::bf16).
+  void (*to_bf16)(const float* x, int64_t n, uint16_t* y);
+  // In place: x = float(bfloat16(x)) or float(float16(x)); f32 does nothing.
+  void (*round_to)(DType dtype, float* x, int64_t n);
+
+  // --- element-wise, one row (n values) a call ---
+  // y = x / sqrt(mean(x^2) + eps) * gamma. y may be x. The sum is taken in a fixed order that
+  // depends on n alone.
+  void (*rms_norm)(const float* x, const float* gamma, float eps, int n, float* y);
+  // y[i] = silu(gate[i]) * up[i]
+  void (*silu_mul)(const float* gate, const float* up, int n, float* y);
+  // Rotates a head in place. half layout (NeoX): pairs (i, i + rot/2); adjacent layout (original
+  // Llama): (2i, 2i+1). cos, sin: [rot / 2]. Values from rot to head_dim stay.
+  void (*rope)(float* head, const float* cos, const float* sin, int rot, bool half_layout);
+
+  // --- paged attention: paged.h ---
+  void (*kv_append)(const KvLayout&, const KvAppendArgs&);
+  void (*attention_prepare_q)(const KvLayout&, const float* q, int64_t ldq, int n_queries,
+                              float scale, void* out);
+  void (*attention_chunk)(const KvLayout&, const AttentionChunkArgs&);
+  void (*attention_merge)(int n_queries, int head_dim, const AttentionPartial& from,
+                          const AttentionPartial& into);
+  void (*attention_finish)(int n_queries, int head_dim, const AttentionPartial& total, float* out,
+                           int64_t ldo);
+};
+
+// The implementations this CPU can run, best last; the first is always "scalar".
+const Kernels* const* available_kernels(int* count);
+// "auto" = the best; an unknown or unsupported name is an error that lists what can be had.
+Result<const Kernels*> select_kernels(std::string_view isa);
+
+}  // namespace pagefold::kernels

@@ -1,0 +1,63 @@
+// Weight matrices as the kernels read them: tiles of 16 output rows, so that one 512-bit register
+// holds one input column of 16 outputs and no horizontal add is ever needed (docs/performance.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace pagefold::kernels {
+
+constexpr int kTileRows = 16;
+
+enum class PackKind : uint8_t {
+  f32,   // [k][16] float
+  f16,   // [k][16] half
+  bf16,  // [k/2][16][2] bfloat16: pairs for vdpbf16ps; odd n_in is padded with zero
+  w8,    // quantised, int8 values
+  w4,    // quantised, 4-bit values 0..15
+};
+
+// value = q * scale[group] + min[group]  (min absent: 0). Scales and mins are stored as float16
+// when every one of them is exactly representable (Q4_0, Q4_1, Q5_x, Q8_0), else float32 (K-quants:
+// products of two numbers).
+struct PackedShape {
+  PackKind kind = PackKind::f32;
+  int n_out = 0;   // rows of the matrix = outputs
+  int n_in = 0;    // columns = inputs; for w4/w8 a multiple of 32
+  int group = 32;  // w4/w8: inputs a scale, 16 or 32
+  bool has_min = false;
+  bool scale_f16 = true;
+
+  int tiles() const {
+    return (n_out + kTileRows - 1) / kTileRows;
+  }                           // the last tile is padded with zero rows
+  size_t tile_bytes() const;  // a multiple of 64
+  size_t bytes() const { return tile_bytes() * static_cast<size_t>(tiles()); }
+};
+
+// Not owning; data is 64-byte aligned, PackedShape::bytes() long.
+struct PackedMatrix {
+  PackedShape shape;
+  const std::byte* data = nullptr;
+};
+
+// One output row of quantised source weights, unpacked: q[n_in], scale[n_in/group], min[n_in/group]
+// (or null).
+struct QuantRow {
+  const int8_t* q;
+  const float* scale;
+  const float* min;
+};
+
+// Writes output row `row` into its tile. The caller zeroes the buffer first (padding rows must read
+// as zero). Different rows of one tile may not be written at the same time by two threads;
+// different tiles may.
+void pack_row_f32(const PackedShape& shape, int row, const float* values,
+                  std::byte* data);  // f32, f16, bf16 kinds (rounds to nearest even)
+void pack_row_quant(const PackedShape& shape, int row, const QuantRow& values,
+                    std::byte* data);  // w8, w4 kinds (lossless)
+// The inverse, exact for w8/w4: row `row` as floats. Used by the embedding look-up and by tests.
+void unpack_row(const PackedMatrix& matrix, int row, float* values);
+
+}  // namespace pagefold::kernels

@@ -1,0 +1,91 @@
+// Paged attention on one (layer, KV head): the layout of a block and the arguments of the kernels.
+//
+// A block holds block_size slots (a multiple of 16) as strips of 16 slots; a strip is the K part
+// then the V part:
+//   K float32/float16: [head_dim][16]          bfloat16: [head_dim / 2][16][2]   one register = 16
+//   keys V float32/float16: [16][head_dim]          bfloat16: [8][head_dim][2]        pairs of
+//   slots for vdpbf16ps
+// head_dim is a multiple of 8. Queries of the `group` query heads that share the KV head are
+// computed together, so K and V are read once for all of them.
+//
+// One numeric definition, the same for decode and prefill:
+//   s = q . k (float32 accumulation over d in ascending order of the layout; q scaled first,
+//   rounded to bfloat16 for
+//       bfloat16 K) + log_bias;
+//   per chunk of 256 slots aligned to slot 0: m = max s, p = exp(s - m) (rounded to bfloat16 for
+//   bfloat16 V), l = sum p (of the rounded values), o = sum p v; slots outside [lo, hi) of a row
+//   count as p = 0 exactly; chunks are merged in ascending order by attention_merge.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace pagefold::kernels {
+
+constexpr int kStripSlots = 16;
+constexpr int kChunkSlots = 256;
+
+struct KvLayout {
+  DType k_dtype = DType::bf16;
+  DType v_dtype = DType::bf16;
+  int head_dim = 0;
+  int block_size = 16;
+
+  size_t k_strip_bytes() const {
+    return dtype_bytes(k_dtype) * static_cast<size_t>(head_dim) * kStripSlots;
+  }
+  size_t v_strip_bytes() const {
+    return dtype_bytes(v_dtype) * static_cast<size_t>(head_dim) * kStripSlots;
+  }
+  size_t strip_bytes() const { return k_strip_bytes() + v_strip_bytes(); }
+  size_t block_bytes() const {
+    return strip_bytes() * static_cast<size_t>(block_size / kStripSlots);
+  }
+};
+
+// A block id times block_bytes() from `base` is the block's first byte.
+struct KvAppendArgs {
+  std::byte* base = nullptr;
+  const uint32_t* blocks = nullptr;  // the table
+  int64_t first_slot = 0;            // row r goes to slot first_slot + r
+  int rows = 0;
+  const float* k = nullptr;  // [rows][ldk], rotated
+  const float* v = nullptr;  // [rows][ldv]
+  int64_t ldk = 0, ldv = 0;
+};
+
+// Running softmax of n queries: m = max (-inf: nothing yet), l = sum, o = unnormalised output.
+struct AttentionPartial {
+  float* m = nullptr;  // [n]
+  float* l = nullptr;  // [n]
+  float* o = nullptr;  // [n][head_dim]
+};
+
+// One chunk for `rows` query rows of `group` heads each. Query index = row * group + head.
+struct AttentionChunkArgs {
+  const std::byte* base = nullptr;
+  const uint32_t* blocks =
+      nullptr;              // the block ids of this chunk's slots, ceil(slots / block_size)
+  int slots = 0;            // slots of the chunk that exist, 1..256
+  const void* q = nullptr;  // from attention_prepare_q: [rows * group] queries
+  int rows = 0;
+  int group = 1;
+  const int16_t* lo = nullptr;  // [rows] first visible slot of the chunk for the row
+  const int16_t* hi =
+      nullptr;  // [rows] one past the last visible slot; hi <= lo: the row sees nothing here
+  const float* log_bias = nullptr;  // [256] added to the logits of a slot, or null
+  const uint32_t* live =
+      nullptr;  // [8] bit mask of live slots (marked, not compacted, eviction), or null = all
+  AttentionPartial out;  // written, not merged. A query that sees nothing: m = -inf, l = 0, o = 0
+  float* scores =
+      nullptr;  // [rows * group][256] logits (-inf where not visible), or null: for exact mass
+  const uint32_t* next_blocks = nullptr;  // prefetch hint: ids that the caller reads next
+  int next_count = 0;
+};
+
+// Bytes of n prepared queries (64-byte aligned storage).
+size_t prepared_query_bytes(const KvLayout& layout, int n_queries);
+
+}  // namespace pagefold::kernels

@@ -1,0 +1,45 @@
+// A language model as the engine sees it: token ids in, logits out, keys and values in the paged
+// cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace pagefold {
+
+// What the engine must know to plan memory and steps.
+struct ModelShape {
+  std::string architecture;
+  int n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  int64_t hidden = 0, vocab_size = 0;
+  int64_t context_length = 0;         // the model's own limit
+  std::vector<int64_t> layer_window;  // [n_layers] sliding window in tokens, 0 = full attention
+};
+
+// One forward pass. Rows of different sequences follow each other; seqs[i].row + n_rows ==
+// seqs[i+1].row.
+struct StepBatch {
+  std::span<const int32_t> tokens;     // [rows]
+  std::span<const int64_t> positions;  // [rows] absolute positions (rotation), never slot indices
+  std::span<const SeqRows> seqs;
+  std::span<const int32_t> logit_rows;  // ascending rows whose logits are wanted
+};
+
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+  virtual const ModelShape& shape() const = 0;
+  // logits: [logit_rows.size()][vocab_size], float32.
+  virtual void forward(const StepBatch& batch, float* logits) = 0;
+  virtual Status init(const KvShape& kv, const StepLimits& limits) = 0;
+  virtual uint64_t block_bytes(const KvShape& kv) const = 0;
+  virtual void blocks_freed(std::span<const BlockId> blocks) = 0;
+  virtual uint64_t weight_bytes() const = 0;
+};
+
+}  // namespace pagefold

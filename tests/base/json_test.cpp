@@ -1,0 +1,35 @@
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+
+namespace pagefold {
+namespace {
+
+TEST(Json, ParsesAndKeepsKeyOrder) {
+  auto r = parse_json(R"({"b":1,"a":[true,null,"x",2.5,18446744073709551615]})");
+  ASSERT_TRUE(r.ok()) << r.status();
+  EXPECT_EQ(dump_json(*r), R"({"b":1,"a":[true,null,"x",2.5,18446744073709551615]})");
+}
+
+TEST(Json, RefusesDepthBeforeRecursing) {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_FALSE(parse_json(deep).ok());
+  EXPECT_TRUE(parse_json(std::string(64, '[') + std::string(64, ']'), 64).ok());
+  EXPECT_FALSE(parse_json(std::string(65, '[') + std::string(65, ']'), 64).ok());
+}
+
+TEST(Json, RefusesWhatIsNotJson) {
+  for (const char* text : {"", "{:", "{\"a\":}", "[1,]", "nul", "\"\xff\xfe\"", "{} {}"}) {
+    EXPECT_FALSE(parse_json(text).ok()) << text;
+  }
+}
+
+TEST(Json, DumpNeverThrows) {
+  EXPECT_EQ(dump_json(Json("a\xff")), "\"a\xEF\xBF\xBD\"");
+  std::string out;
+  append_json_string(out, "\"\n\x01\xff");
+  EXPECT_EQ(out, "\"\\\"\\n\\u0001\xEF\xBF\xBD\"");
+}
+
+}  // namespace
+}  // namespace pagefold
