@@ -20,12 +20,18 @@ Json to_tree(const sj::element& e) {
       for (const auto item : sj::array(e)) array.push_back(to_tree(item));
       return array;
     }
-    case sj::element_type::STRING: return Json(std::string(std::string_view(e)));
-    case sj::element_type::INT64: return Json(int64_t(e));
-    case sj::element_type::UINT64: return Json(uint64_t(e));
-    case sj::element_type::DOUBLE: return Json(double(e));
-    case sj::element_type::BOOL: return Json(bool(e));
-    case sj::element_type::NULL_VALUE: return Json(nullptr);
+    case sj::element_type::STRING:
+      return Json(std::string(std::string_view(e)));
+    case sj::element_type::INT64:
+      return Json(int64_t(e));
+    case sj::element_type::UINT64:
+      return Json(uint64_t(e));
+    case sj::element_type::DOUBLE:
+      return Json(double(e));
+    case sj::element_type::BOOL:
+      return Json(bool(e));
+    case sj::element_type::NULL_VALUE:
+      return Json(nullptr);
   }
   return Json(nullptr);
 }
@@ -48,21 +54,27 @@ std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += dump_json(Json(text));
-}
+void append_json_string(std::string& out, std::string_view text) { out += dump_json(Json(text)); }
 
 std::string_view json_kind(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "object";
-    case Json::value_t::array: return "array";
-    case Json::value_t::string: return "string";
-    case Json::value_t::boolean: return "boolean";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "object";
+    case Json::value_t::array:
+      return "array";
+    case Json::value_t::string:
+      return "string";
+    case Json::value_t::boolean:
+      return "boolean";
     case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned: return "integer";
-    case Json::value_t::number_float: return "number";
-    default: return "value";
+    case Json::value_t::number_unsigned:
+      return "integer";
+    case Json::value_t::number_float:
+      return "number";
+    default:
+      return "value";
   }
 }
 

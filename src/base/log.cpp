@@ -8,11 +8,16 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warn: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
-    case Level::off: return spdlog::level::off;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warn:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
+    case Level::off:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -20,7 +25,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
 spdlog::logger& logger() {
   // Leaked on purpose: threads that outlive main may still log.
   static auto* instance = [] {
-    auto* l = new spdlog::logger("pagefold", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto* l =
+        new spdlog::logger("pagefold", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     l->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %v");
     l->flush_on(spdlog::level::debug);
     return l;

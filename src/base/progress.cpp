@@ -10,7 +10,10 @@
 namespace pagefold {
 
 Progress::Progress(std::string label, uint64_t total, bool unit_bytes)
-    : label_(std::move(label)), total_(total), bytes_(unit_bytes), terminal_(::isatty(2) == 1),
+    : label_(std::move(label)),
+      total_(total),
+      bytes_(unit_bytes),
+      terminal_(::isatty(2) == 1),
       start_(std::chrono::steady_clock::now()) {}
 
 Progress::~Progress() {
@@ -27,7 +30,8 @@ void Progress::set(uint64_t done) {
 }
 
 void Progress::draw(bool last) {
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const double scale = bytes_ ? 1.0 / (1 << 20) : 1.0;
   const char* unit = bytes_ ? " MiB" : "";
   std::string line = fmt::format("\r{} ", label_);
@@ -37,7 +41,8 @@ void Progress::draw(bool last) {
     line += fmt::format("[{:=<{}}{:<{}}] {:3.0f}% ", "", filled, "", 30 - filled, fraction * 100);
   }
   line += fmt::format("{:.0f}{}", static_cast<double>(done_) * scale, unit);
-  if (seconds > 0.5) line += fmt::format(", {:.1f}{}/s", static_cast<double>(done_) * scale / seconds, unit);
+  if (seconds > 0.5)
+    line += fmt::format(", {:.1f}{}/s", static_cast<double>(done_) * scale / seconds, unit);
   line += last ? "\x1b[K\n" : "\x1b[K";
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

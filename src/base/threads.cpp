@@ -18,14 +18,17 @@
 namespace pagefold {
 namespace {
 
-// About 20 us of pauses: longer than the gap between two ops of a step, far shorter than a scheduling quantum.
+// About 20 us of pauses: longer than the gap between two ops of a step, far shorter than a
+// scheduling quantum.
 constexpr int kSpins = 2000;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
-  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr,
+            nullptr, 0);
 }
 void futex_wake_all(std::atomic<uint32_t>& word) {
-  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
+            nullptr, 0);
 }
 
 // Waits until word != old; `sleepers` lets the waker skip the system call when nobody sleeps.

@@ -1,0 +1,154 @@
+// include/pagefold/pagefold.h on top of a loaded model and the engine.
+#include <atomic>
+#include <utility>
+
+#include "api/loaded_model.h"
+#include "base/system.h"
+#include "engine/engine.h"
+#include "pagefold/pagefold.h"
+#include "text/stream_decoder.h"
+
+namespace pagefold {
+namespace {
+
+class Stream final : public TextStream {
+ public:
+  Stream(const Tokenizer& tokenizer, std::shared_ptr<Generation> generation,
+         StreamDecoder::Options options)
+      : decoder_(tokenizer, std::move(options)), generation_(std::move(generation)) {}
+  ~Stream() override { generation_->cancel(); }
+
+  std::optional<std::string> next() override {
+    std::string text;
+    while (text.empty() && !ended_) {
+      generation_->wait();
+      events_.clear();
+      const bool more = generation_->poll(events_);
+      for (const TokenEvent& e : events_) {
+        if (decoder_.stopped()) break;
+        token_ids_.push_back(e.token);
+        text += decoder_.push(e.token);
+      }
+      if (decoder_.stopped()) {
+        ended_ = true;
+        generation_->cancel();
+      } else if (!more) {
+        ended_ = true;
+        text += decoder_.finish();
+      }
+    }
+    if (text.empty() && ended_) return std::nullopt;
+    return text;
+  }
+
+  std::string finish_reason() const override {
+    if (decoder_.stopped()) return "stop";
+    return std::string(finish_reason_name(generation_->finished() ? generation_->result().reason
+                                                                  : FinishReason::cancelled));
+  }
+
+  Usage usage() const override {
+    // A stop string ends the text at once and the generation one step later.
+    while (!generation_->finished()) {
+      generation_->wait();
+      std::vector<TokenEvent> rest;
+      generation_->poll(rest);
+    }
+    const GenerationResult& r = generation_->result();
+    return {.prompt_tokens = r.prompt_tokens,
+            .completion_tokens = static_cast<int64_t>(token_ids_.size()),
+            .kv_slots = r.kv_slots,
+            .kv_blocks = r.kv_blocks,
+            .kv_bytes = r.kv_bytes,
+            .kv_peak_bytes = r.kv_peak_bytes,
+            .queued_s = r.queued_s,
+            .prefill_s = r.prefill_s,
+            .decode_s = r.decode_s};
+  }
+
+  const std::vector<int32_t>& token_ids() const override { return token_ids_; }
+  void cancel() override { generation_->cancel(); }
+
+ private:
+  StreamDecoder decoder_;
+  std::shared_ptr<Generation> generation_;
+  std::vector<TokenEvent> events_;
+  std::vector<int32_t> token_ids_;
+  bool ended_ = false;
+};
+
+class TextEngine final : public Engine {
+ public:
+  TextEngine(LoadedModel model, KvOptions kv) : model_(std::move(model)), kv_(std::move(kv)) {}
+
+  Status start(const EngineOptions& options) {
+    PF_ASSIGN(const EngineConfig config, resolve_config(options, model_.network->shape(),
+                                                        model_.kv_dtype, available_memory()));
+    PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
+    return ok_status();
+  }
+
+  Result<std::unique_ptr<TextStream>> generate(std::string_view prompt,
+                                               const SamplingOptions& sampling,
+                                               const KvOptions& kv) override {
+    return submit(model_.tokenizer->encode(prompt, true, true), sampling, kv, false);
+  }
+
+  Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
+                                           const SamplingOptions& sampling,
+                                           const KvOptions& kv) override {
+    if (!model_.chat_template) return bad_input("the model has no chat template; use generate");
+    Json context;
+    context["messages"] = Json::array();
+    for (const Message& m : messages)
+      context["messages"].push_back({{"role", m.role}, {"content", m.content}});
+    context["add_generation_prompt"] = true;
+    const Tokenizer& t = *model_.tokenizer;
+    context["bos_token"] = t.bos() >= 0 ? t.piece(t.bos()) : "";
+    context["eos_token"] = t.eos() >= 0 ? t.piece(t.eos()) : "";
+    PF_ASSIGN(const std::string text, model_.chat_template->render(context));
+    // The template writes its own BOS.
+    return submit(t.encode(text, false, true), sampling, kv, true);
+  }
+
+  std::vector<int32_t> tokenize(std::string_view text, bool add_special) const override {
+    return model_.tokenizer->encode(text, add_special, true);
+  }
+  std::string detokenize(const std::vector<int32_t>& tokens) const override {
+    return model_.tokenizer->decode(tokens, false);
+  }
+
+ private:
+  Result<std::unique_ptr<TextStream>> submit(std::vector<int32_t> tokens,
+                                             const SamplingOptions& sampling, const KvOptions& kv,
+                                             bool at_text_start) {
+    Request r;
+    r.id = fmt::format("local-{}", ++count_);
+    r.tokens = std::move(tokens);
+    r.sampling = sampling;
+    r.eos_token_ids = model_.eos_token_ids;
+    r.kv = kv.empty() ? kv_ : kv;
+    PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
+    StreamDecoder::Options options{.skip_special = sampling.skip_special_tokens,
+                                   .stop = sampling.stop,
+                                   .include_stop = sampling.include_stop_str_in_output,
+                                   .at_text_start = at_text_start};
+    return std::make_unique<Stream>(*model_.tokenizer, std::move(generation), std::move(options));
+  }
+
+  LoadedModel model_;
+  KvOptions kv_;
+  std::unique_ptr<EngineCore> core_;  // after model_: it ends first
+  std::atomic<uint64_t> count_{0};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  PF_ASSIGN(LoadedModel model, load_model(options));
+  auto engine = std::make_unique<TextEngine>(std::move(model), options.kv);
+  PF_TRY(engine->start(options));
+  return engine;
+}
+
+}  // namespace pagefold

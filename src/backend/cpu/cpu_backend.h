@@ -1,0 +1,75 @@
+// The CPU device: packed weights, one arena of blocks, a pool of threads.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/attention.h"
+#include "backend/cpu/inputs.h"
+#include "backend/cpu/kv_arena.h"
+#include "backend/cpu/weights.h"
+
+namespace pagefold::cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const kernels::Kernels& k, const CpuBackendOptions& options);
+
+  std::string_view name() const override { return "cpu"; }
+  std::string description() const override;
+  Result<MatrixId> load_matrix(std::span<const MatrixSource* const> parts) override;
+  Result<VectorId> load_vector(std::span<const float> values) override;
+  uint64_t weight_bytes() const override;
+  Status init_kv(const KvShape& shape) override;
+  uint64_t block_bytes() const override { return arena_.block_bytes(); }
+  Status init_step(const StepLimits& limits) override;
+  Result<BufferId> make_buffer(int64_t cols) override;
+
+  void embed(std::span<const int32_t> tokens, MatrixId table, float scale, BufferId out) override;
+  void norm_linear(int rows, BufferId x, VectorId gamma, float eps, MatrixId w, VectorId bias,
+                   BufferId out) override;
+  void linear_add(int rows, BufferId in, MatrixId w, VectorId bias, BufferId residual) override;
+  void glu_linear_add(int rows, BufferId gate_up, MatrixId w, BufferId residual) override;
+  void attention(int layer, std::span<const SeqRows> seqs, BufferId qkv,
+                 const AttentionShape& shape, const RopeShape& rope, VectorId q_gamma,
+                 VectorId k_gamma, float eps, BufferId out) override;
+  void logits(std::span<const int32_t> rows, BufferId x, VectorId gamma, float eps, MatrixId head,
+              float* out) override;
+  uint64_t kv_resident_bytes() const override { return arena_.resident_bytes(); }
+
+ private:
+  struct Buffer {
+    FloatBuffer data;
+    int64_t cols;
+  };
+  float* row(BufferId b, int64_t r) {
+    return buffers_[static_cast<size_t>(b.id)].data.data() + r * cols(b);
+  }
+  int64_t cols(BufferId b) const { return buffers_[static_cast<size_t>(b.id)].cols; }
+  const float* vector(VectorId v) const {
+    return v.valid() ? vectors_[static_cast<size_t>(v.id)].data() : nullptr;
+  }
+  const Matrix& matrix(MatrixId m) const { return matrices_[static_cast<size_t>(m.id)]; }
+
+  // fn(row) for all rows: on the caller when the work is small, else over the pool.
+  template <class F>
+  void for_rows(int64_t rows, int64_t work_per_row, F&& fn);
+  void matmul(int rows, const Matrix& m, const float* bias, bool accumulate, float* y, int64_t ldy);
+  void rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
+                         const AttentionShape& shape, const RopeShape& rope, const float* q_gamma,
+                         const float* k_gamma, float eps);
+
+  const kernels::Kernels& k_;
+  CpuBackendOptions options_;
+  ThreadPool pool_;
+  std::vector<Matrix> matrices_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<Buffer> buffers_;
+  KvArena arena_;
+  KvShape kv_;
+  StepLimits limits_;
+  Inputs inputs_;
+  Attention attention_;
+};
+
+}  // namespace pagefold::cpu

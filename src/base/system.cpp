@@ -1,0 +1,53 @@
+#include "base/system.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace pagefold {
+namespace {
+
+// The number after `field` in a file of "Name:   123 kB" lines, in bytes; 0 if absent.
+uint64_t kib_field(const char* path, const char* field) {
+  FILE* f = std::fopen(path, "re");
+  if (!f) return 0;
+  char line[256];
+  uint64_t kib = 0;
+  const size_t n = std::strlen(field);
+  while (std::fgets(line, sizeof line, f)) {
+    unsigned long long value = 0;
+    if (std::strncmp(line, field, n) == 0 && std::sscanf(line + n, ": %llu kB", &value) == 1) {
+      kib = value;
+      break;
+    }
+  }
+  std::fclose(f);
+  return kib * 1024;
+}
+
+// A single number; "max" or an absent file gives UINT64_MAX.
+uint64_t number_file(const char* path) {
+  FILE* f = std::fopen(path, "re");
+  if (!f) return UINT64_MAX;
+  unsigned long long value = 0;
+  const bool ok = std::fscanf(f, "%llu", &value) == 1;
+  std::fclose(f);
+  return ok ? value : UINT64_MAX;
+}
+
+}  // namespace
+
+uint64_t available_memory() {
+  const uint64_t machine = kib_field("/proc/meminfo", "MemAvailable");
+  const uint64_t limit = number_file("/sys/fs/cgroup/memory.max");
+  if (limit == UINT64_MAX) return machine;
+  const uint64_t used = number_file("/sys/fs/cgroup/memory.current");
+  if (used == UINT64_MAX) return machine;
+  return std::min(machine, limit > used ? limit - used : 0);
+}
+
+ResidentMemory resident_memory() {
+  return {kib_field("/proc/self/status", "VmRSS"), kib_field("/proc/self/status", "RssAnon")};
+}
+
+}  // namespace pagefold

@@ -1,0 +1,18 @@
+// Facts about this process and machine, from /proc and the cgroup.
+#pragma once
+
+#include <cstdint>
+
+namespace pagefold {
+
+// Bytes that can be allocated without swapping: MemAvailable, and no more than the cgroup has left.
+// 0: unknown.
+uint64_t available_memory();
+// Resident bytes of this process: all, and the anonymous part (what it allocated itself; no file
+// pages).
+struct ResidentMemory {
+  uint64_t total = 0, anonymous = 0;
+};
+ResidentMemory resident_memory();
+
+}  // namespace pagefold

@@ -1,0 +1,64 @@
+#include "model/forward.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace pagefold {
+
+TransformerModel::TransformerModel(std::unique_ptr<Backend> backend, ModelConfig config,
+                                   ModelWeights weights)
+    : backend_(std::move(backend)),
+      config_(std::move(config)),
+      weights_(std::move(weights)),
+      rope_(rope_frequencies(config_.rope)) {}
+
+uint64_t TransformerModel::block_bytes(const KvShape& kv) const {
+  return (dtype_bytes(kv.k_dtype) + dtype_bytes(kv.v_dtype)) * static_cast<uint64_t>(kv.head_dim) *
+         static_cast<uint64_t>(kv.block_size);
+}
+
+Status TransformerModel::init(const KvShape& kv, const StepLimits& limits) {
+  const ModelShape& s = config_.shape;
+  PF_TRY(backend_->init_kv(kv));
+  PF_CHECK(backend_->block_bytes() == block_bytes(kv));
+  PF_TRY(backend_->init_step(limits));
+  PF_ASSIGN(hidden_, backend_->make_buffer(s.hidden));
+  PF_ASSIGN(qkv_, backend_->make_buffer(int64_t{s.n_heads + 2 * s.n_kv_heads} * s.head_dim));
+  PF_ASSIGN(heads_, backend_->make_buffer(int64_t{s.n_heads} * s.head_dim));
+  PF_ASSIGN(gate_up_, backend_->make_buffer(2 * config_.ffn));
+  return ok_status();
+}
+
+void TransformerModel::forward(const StepBatch& batch, float* logits) {
+  const int rows = static_cast<int>(batch.tokens.size());
+  rope_.prepare(batch.positions);
+  backend_->embed(batch.tokens, weights_.embedding, 1.0f, hidden_);
+  for (int i = 0; i < config_.shape.n_layers; ++i) layer(i, batch, rows);
+  if (batch.logit_rows.empty()) return;
+  backend_->logits(batch.logit_rows, hidden_, weights_.final_norm,
+                   static_cast<float>(config_.rms_eps), weights_.head, logits);
+}
+
+void TransformerModel::layer(int index, const StepBatch& batch, int rows) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
+  const ModelShape& s = config_.shape;
+  const float eps = static_cast<float>(config_.rms_eps);
+  const AttentionShape attention{.n_heads = s.n_heads,
+                                 .n_kv_heads = s.n_kv_heads,
+                                 .head_dim = s.head_dim,
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim)),
+                                 .window = s.layer_window[static_cast<size_t>(index)]};
+  const RopeShape rope{.rot = config_.rope.rot,
+                       .half_layout = config_.rope_half_layout,
+                       .cos = rope_.cos(),
+                       .sin = rope_.sin()};
+
+  backend_->norm_linear(rows, hidden_, w.attention_norm, eps, w.qkv, w.qkv_bias, qkv_);
+  backend_->attention(index, batch.seqs, qkv_, attention, rope, w.q_norm, w.k_norm, eps, heads_);
+  backend_->linear_add(rows, heads_, w.attention_out, w.out_bias, hidden_);
+  backend_->norm_linear(rows, hidden_, w.ffn_norm, eps, w.gate_up, VectorId{}, gate_up_);
+  backend_->glu_linear_add(rows, gate_up_, w.down, hidden_);
+}
+
+}  // namespace pagefold

@@ -1,0 +1,36 @@
+// The forward pass of a decoder-only transformer: read TransformerModel::forward top to bottom.
+#pragma once
+
+#include <memory>
+
+#include "model/config.h"
+#include "model/model.h"
+#include "model/rope.h"
+#include "model/weights.h"
+
+namespace pagefold {
+
+class TransformerModel final : public LanguageModel {
+ public:
+  TransformerModel(std::unique_ptr<Backend> backend, ModelConfig config, ModelWeights weights);
+
+  const ModelShape& shape() const override { return config_.shape; }
+  Status init(const KvShape& kv, const StepLimits& limits) override;
+  void forward(const StepBatch& batch, float* logits) override;
+  uint64_t block_bytes(const KvShape& kv) const override;
+  void blocks_freed(std::span<const BlockId> blocks) override { backend_->blocks_freed(blocks); }
+  uint64_t weight_bytes() const override { return backend_->weight_bytes(); }
+  const ModelConfig& config() const { return config_; }
+  Backend& backend() { return *backend_; }
+
+ private:
+  void layer(int index, const StepBatch& batch, int rows);
+
+  std::unique_ptr<Backend> backend_;
+  ModelConfig config_;
+  ModelWeights weights_;
+  RopeTable rope_;
+  BufferId hidden_, qkv_, heads_, gate_up_;
+};
+
+}  // namespace pagefold

@@ -1,0 +1,54 @@
+#include "model/load.h"
+
+namespace pagefold {
+namespace {
+
+constexpr size_t kMaxConfigBytes = 8 << 20;
+
+Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
+  const std::filesystem::path config_path = path / "config.json";
+  PF_ASSIGN(const std::string text, read_file(config_path, kMaxConfigBytes));
+  auto json = parse_json(text);
+  if (!json.ok()) return with_context(json.status(), config_path.string());
+  PF_ASSIGN(files.config, config_from_hf(*json, config_path.string()));
+  PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
+  return ok_status();
+}
+
+}  // namespace
+
+Result<ModelFiles> open_model(const std::filesystem::path& path) {
+  ModelFiles files;
+  files.path = path;
+  std::error_code ec;
+  const auto kind = std::filesystem::status(path, ec);
+  if (ec || !std::filesystem::exists(kind))
+    return not_found("{}: no such file or folder", path.string());
+  if (std::filesystem::is_directory(kind)) {
+    PF_TRY(open_folder(path, files));
+  } else {
+    PF_ASSIGN(files.gguf, GgufFile::open(path));
+    PF_ASSIGN(files.config, config_from_gguf(*files.gguf));
+  }
+  return files;
+}
+
+DType natural_dtype(const ModelFiles& files) {
+  for (const TensorInfo& t : files.tensors()) {
+    if (t.shape.size() != 2) continue;
+    if (t.type == TensorType::F16) return DType::f16;
+    if (t.type == TensorType::BF16) return DType::bf16;
+  }
+  return DType::bf16;
+}
+
+Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,
+                                                       const NetworkOptions& options) {
+  PF_ASSIGN(std::unique_ptr<Backend> backend, make_cpu_backend(options.backend));
+  auto weights =
+      load_weights(*backend, files.config, files.tensors(), files.naming(), options.progress);
+  if (!weights.ok()) return with_context(weights.status(), files.path.string());
+  return std::make_unique<TransformerModel>(std::move(backend), files.config, *std::move(weights));
+}
+
+}  // namespace pagefold

@@ -1,0 +1,34 @@
+// A file's tensor as the backend reads it, row by row.
+#pragma once
+
+#include "backend/backend.h"
+#include "base/file.h"
+#include "formats/quant/block_types.h"
+#include "formats/tensor_file.h"
+
+namespace pagefold {
+
+class TensorSource final : public MatrixSource {
+ public:
+  // Refuses tensors that are no [n_out, n_in] matrix of a computable type.
+  static Result<TensorSource> make(const TensorInfo& tensor, int64_t n_out, int64_t n_in);
+
+  int64_t n_out() const override { return n_out_; }
+  int64_t n_in() const override { return n_in_; }
+  DType stored_dtype() const override;
+  const QuantSource* quant() const override { return is_quant_ ? &quant_ : nullptr; }
+  void row_f32(int64_t row, float* out) const override;
+  void row_quant(int64_t row, int8_t* q, float* scale, float* min) const override;
+
+ private:
+  const std::byte* row_bytes(int64_t row) const { return tensor_->data.data() + row * row_bytes_; }
+  const TensorInfo* tensor_ = nullptr;
+  int64_t n_out_ = 0, n_in_ = 0, row_bytes_ = 0;
+  bool is_quant_ = false;
+  QuantSource quant_;
+};
+
+// A one-dimensional tensor of n numbers as float32.
+Result<std::vector<float>> read_vector(const TensorInfo& tensor, int64_t n);
+
+}  // namespace pagefold
