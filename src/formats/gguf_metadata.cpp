@@ -200,7 +200,8 @@ Result<int64_t> metadata_count(const GgufMetadata& metadata, std::string_view ke
     return static_cast<int64_t>(*u);
   }
   if (const auto* i = std::get_if<int64_t>(&it->second); i && *i >= 0) return *i;
-  return bad_data("metadata key {}: expected a count, got {}", quote_name(key), to_display(it->second));
+  return bad_data("metadata key {}: expected a count, got {}", quote_name(key),
+                  to_display(it->second));
 }
 
 }  // namespace pagefold

@@ -70,7 +70,8 @@ Result<TensorIndex> index_tensors(const std::vector<TensorInfo>& tensors) {
     if (first == tensors[i].file) {
       return bad_data("{}: tensor {} occurs twice", first, quote_name(tensors[i].name));
     }
-    return bad_data("{}: tensor {} is also in {}", tensors[i].file, quote_name(tensors[i].name), first);
+    return bad_data("{}: tensor {} is also in {}", tensors[i].file, quote_name(tensors[i].name),
+                    first);
   }
   return index;
 }
