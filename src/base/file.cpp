@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
 namespace pagefold {
@@ -45,10 +48,33 @@ Status write_all(int fd, std::string_view rest, const std::string& path) {
   return ok_status();
 }
 
+// Every live map, by address: dropping "pages" of any other memory would zero it. Never destroyed:
+// maps in static objects may outlive it otherwise.
+struct LiveMaps {
+  std::mutex mutex;
+  std::map<uintptr_t, size_t> bytes;
+};
+LiveMaps& live_maps() {
+  static auto* maps = new LiveMaps;
+  return *maps;
+}
+
+void drop_whole_pages(const std::byte* data, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + bytes) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 }  // namespace
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  LiveMaps& live = live_maps();
+  const std::lock_guard lock(live.mutex);
+  live.bytes.erase(reinterpret_cast<uintptr_t>(data_));
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -67,11 +93,31 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   void* p = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd.value, 0);
   if (p == MAP_FAILED) return io_error("{}: mmap: {}", file.path_, std::strerror(errno));
   file.data_ = static_cast<const std::byte*>(p);
+  LiveMaps& live = live_maps();
+  const std::lock_guard lock(live.mutex);
+  live.bytes.emplace(reinterpret_cast<uintptr_t>(p), file.size_);
   return file;
 }
 
 void MappedFile::drop_pages() const {
   if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
+void MappedFile::drop_range(size_t offset, size_t bytes) const {
+  if (offset >= size_) return;
+  drop_whole_pages(data_ + offset, std::min(bytes, size_ - offset));
+}
+
+void drop_mapped(std::span<const std::byte> bytes) {
+  LiveMaps& live = live_maps();
+  const std::lock_guard lock(live.mutex);
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  auto it = live.bytes.upper_bound(begin);
+  if (it == live.bytes.begin()) return;
+  --it;
+  if (begin - it->first <= it->second && bytes.size() <= it->second - (begin - it->first)) {
+    drop_whole_pages(bytes.data(), bytes.size());
+  }
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {

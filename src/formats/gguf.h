@@ -2,7 +2,9 @@
 // Format: magic "GGUF", u32 version, u64 tensor count, u64 key count, typed key/values, tensor
 // table (name, dims fastest first, type, offset), data aligned to general.alignment (default 32).
 // All counts and lengths are checked against the bytes left in the file before anything is
-// allocated.
+// allocated. Source of the format: the GGUF specification of the ggml project.
+// Limits of this reader: 65,536 keys, 131,072 tensors a file, 4,194,304 array elements in all.
+// A split model needs every part beside the one named; its metadata is the first part's.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +39,7 @@ class GgufFile {
   const TensorInfo* find(std::string_view name) const;
 
   // Typed look-ups: absent -> fallback; present with another type -> error naming file and key.
+  // get_float also takes integers.
   Result<std::string> get_string(std::string_view key, std::string fallback) const;
   Result<int64_t> get_int(std::string_view key, int64_t fallback) const;
   Result<double> get_float(std::string_view key, double fallback) const;
@@ -46,6 +49,8 @@ class GgufFile {
   void drop_pages() const;  // the mapped bytes are no longer wanted
 
  private:
+  static Result<GgufFile> open_split(const std::filesystem::path& path);
+
   std::string name_;
   uint32_t version_ = 0;
   std::map<std::string, GgufValue, std::less<>> metadata_;
