@@ -29,7 +29,7 @@ struct PackedShape {
   bool has_min = false;
   bool scale_f16 = true;
 
-  int tiles() const {
+  __attribute__((always_inline)) int tiles() const {
     return (n_out + kTileRows - 1) / kTileRows;
   }                           // the last tile is padded with zero rows
   size_t tile_bytes() const;  // a multiple of 64

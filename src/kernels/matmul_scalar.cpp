@@ -1,0 +1,208 @@
+// The oracle: plain C++ at the baseline instruction set. Sums over inputs ascend, one accumulator
+// an output; the int8 path does the very operations of the vector ones and equals them bit for bit.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/half.h"
+#include "kernels/matmul_isa.h"
+#include "kernels/packed_layout.h"
+
+namespace pagefold::kernels::scalar {
+namespace {
+
+constexpr int kPanelRows = 64;
+
+struct Block {
+  float scale[2][kTileRows];  // of each group of the block's 32 inputs
+  float min[2][kTileRows];
+  int q[kBlockInputs][kTileRows];
+};
+
+void load_meta(const std::byte* from, bool f16, float* to) {
+  for (int j = 0; j < kTileRows; ++j) {
+    if (f16) {
+      uint16_t h;
+      std::memcpy(&h, from + j * 2, 2);
+      to[j] = f16_to_f32(h);
+    } else {
+      std::memcpy(to + j, from + j * 4, 4);
+    }
+  }
+}
+
+void load_block(const PackedShape& s, const BlockLayout& l, const std::byte* tile, int b,
+                Block& out) {
+  const std::byte* meta = tile + meta_offset(l, b);
+  const int subs = kBlockInputs / s.group;
+  for (int g = 0; g < subs; ++g) {
+    load_meta(meta + static_cast<size_t>(g) * l.scale_bytes, s.scale_f16, out.scale[g]);
+    if (s.has_min) {
+      load_meta(meta + static_cast<size_t>(subs + g) * l.scale_bytes, s.scale_f16, out.min[g]);
+    }
+  }
+  const std::byte* v = tile + values_offset(l, b);
+  for (int i = 0; i < kBlockInputs; ++i) {
+    for (int j = 0; j < kTileRows; ++j) {
+      if (s.kind == PackKind::w8) {
+        out.q[i][j] = std::to_integer<int>(v[i / 4 * 64 + j * 4 + i % 4]) - 128;
+      } else {
+        const int byte = std::to_integer<int>(v[i % 16 / 4 * 64 + j * 4 + i % 4]);
+        out.q[i][j] = i < 16 ? byte & 15 : byte >> 4;
+      }
+    }
+  }
+}
+
+// Columns k0 .. k0+n of a tile as floats; n <= 32.
+void load_columns(const PackedShape& s, const BlockLayout& l, const std::byte* tile, int k0, int n,
+                  float (*out)[kTileRows]) {
+  if (s.kind == PackKind::w8 || s.kind == PackKind::w4) {
+    Block b;
+    load_block(s, l, tile, k0 / kBlockInputs, b);
+    for (int i = 0; i < n; ++i) {
+      const int g = i / s.group;
+      for (int j = 0; j < kTileRows; ++j) {
+        const auto q = static_cast<float>(b.q[i][j]);
+        out[i][j] = s.has_min ? std::fma(q, b.scale[g][j], b.min[g][j]) : q * b.scale[g][j];
+      }
+    }
+    return;
+  }
+  for (int i = 0; i < n; ++i) {
+    const auto k = static_cast<size_t>(k0 + i);
+    for (size_t j = 0; j < kTileRows; ++j) {
+      uint16_t h;
+      if (s.kind == PackKind::f32) {
+        std::memcpy(&out[i][j], tile + (k * kTileRows + j) * 4, 4);
+      } else if (s.kind == PackKind::f16) {
+        std::memcpy(&h, tile + (k * kTileRows + j) * 2, 2);
+        out[i][j] = f16_to_f32(h);
+      } else {
+        std::memcpy(&h, tile + ((k / 2 * kTileRows + j) * 2 + k % 2) * 2, 2);
+        out[i][j] = bf16_to_f32(h);
+      }
+    }
+  }
+}
+
+float input_at(const MatmulArgs& a, int row, int k) {
+  const int64_t at = row * a.ldx + k;
+  return a.input == InputKind::bf16 ? bf16_to_f32(static_cast<const uint16_t*>(a.x)[at])
+                                    : static_cast<const float*>(a.x)[at];
+}
+
+void float_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
+                 float (*acc)[kTileRows]) {
+  const PackedShape& s = a.weights->shape;
+  const bool quant = s.kind == PackKind::w8 || s.kind == PackKind::w4;
+  const BlockLayout l = quant ? block_layout(s) : BlockLayout{};
+  float w[kBlockInputs][kTileRows];
+  for (int k0 = 0; k0 < s.n_in; k0 += kBlockInputs) {
+    const int n = std::min(kBlockInputs, s.n_in - k0);
+    load_columns(s, l, tile, k0, n, w);
+    for (int r = 0; r < rows; ++r) {
+      for (int i = 0; i < n; ++i) {
+        const float x = input_at(a, row0 + r, k0 + i);
+        for (int j = 0; j < kTileRows; ++j) acc[r][j] += w[i][j] * x;
+      }
+    }
+  }
+}
+
+void int8_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
+                float (*acc)[kTileRows]) {
+  const PackedShape& s = a.weights->shape;
+  const BlockLayout l = block_layout(s);
+  const int blocks = s.n_in / kBlockInputs;
+  const int subs = kBlockInputs / s.group;
+  Block w;
+  for (int b = 0; b < blocks; ++b) {
+    load_block(s, l, tile, b, w);
+    for (int r = 0; r < rows; ++r) {
+      const int64_t block_at = static_cast<int64_t>(row0 + r) * blocks + b;
+      const int8_t* q = a.xq.q + block_at * kBlockInputs;
+      const float sa = a.xq.scale[block_at];
+      const int32_t* sums = a.xq.sums + block_at * 2;
+      for (int g = 0; g < subs; ++g) {
+        int dot[kTileRows] = {};
+        for (int i = g * s.group; i < (g + 1) * s.group; ++i) {
+          for (int j = 0; j < kTileRows; ++j) dot[j] += w.q[i][j] * q[i];
+        }
+        const float sum = sa * static_cast<float>(s.group == 32 ? sums[0] + sums[1] : sums[g]);
+        for (int j = 0; j < kTileRows; ++j) {
+          acc[r][j] = std::fma(static_cast<float>(dot[j]), w.scale[g][j] * sa, acc[r][j]);
+          if (s.has_min) acc[r][j] = std::fma(w.min[g][j], sum, acc[r][j]);
+        }
+      }
+    }
+  }
+}
+
+void store_panel(const MatmulArgs& a, int tile, int row0, int rows, const float (*acc)[kTileRows]) {
+  const int first = tile * kTileRows;
+  const int n = std::min(kTileRows, a.weights->shape.n_out - first);
+  for (int r = 0; r < rows; ++r) {
+    float* y = a.y + (row0 + r) * a.ldy + first;
+    for (int j = 0; j < n; ++j) {
+      const float v = a.bias != nullptr ? acc[r][j] + a.bias[first + j] : acc[r][j];
+      y[j] = a.accumulate ? y[j] + v : v;
+    }
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& a) {
+  const PackedShape& s = a.weights->shape;
+  const bool quant = s.kind == PackKind::w8 || s.kind == PackKind::w4;
+  PF_CHECK(a.input != InputKind::i8 || quant, "int8 inputs go with w8 and w4 weights");
+  PF_CHECK(a.input != InputKind::bf16 || s.kind == PackKind::bf16,
+           "bfloat16 inputs go with bfloat16 weights");
+  const size_t tile_bytes = s.tile_bytes();
+  for (int t = a.tile_begin; t < a.tile_end; ++t) {
+    const std::byte* tile = a.weights->data + tile_bytes * static_cast<size_t>(t);
+    for (int r = 0; r < a.rows; r += kPanelRows) {
+      const int rows = std::min(kPanelRows, a.rows - r);
+      float acc[kPanelRows][kTileRows] = {};
+      if (a.input == InputKind::i8) {
+        int8_panel(a, tile, r, rows, acc);
+      } else {
+        float_panel(a, tile, r, rows, acc);
+      }
+      store_panel(a, t, r, rows, acc);
+    }
+  }
+}
+
+void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out) {
+  for (int r = 0; r < rows; ++r) {
+    for (int b = 0; b < n / kBlockInputs; ++b) {
+      const float* v = x + r * ldx + static_cast<int64_t>(b) * kBlockInputs;
+      const int64_t at = static_cast<int64_t>(r) * (n / kBlockInputs) + b;
+      // Magnitudes compare as integers, and NaN is the largest of all: nothing is lost in a max.
+      uint32_t max_bits = 0;
+      for (int i = 0; i < kBlockInputs; ++i) {
+        max_bits = std::max(max_bits, std::bit_cast<uint32_t>(v[i]) & 0x7fffffffu);
+      }
+      const float max = std::bit_cast<float>(max_bits);
+      const bool finite = max_bits < 0x7f800000u;
+      // Below this 127 / max overflows; such a block is zero.
+      const bool tiny = max < 0x1p-120f;
+      const float inverse = finite && !tiny ? 127.0f / max : 0.0f;
+      out.scale[at] = !finite ? std::bit_cast<float>(0x7fc00000u) : tiny ? 0.0f : max / 127.0f;
+      int sums[2] = {0, 0};
+      for (int i = 0; i < kBlockInputs; ++i) {
+        const int q = finite ? static_cast<int>(std::lrintf(v[i] * inverse)) : 0;
+        out.q[at * kBlockInputs + i] = static_cast<int8_t>(q);
+        sums[i / 16] += q;
+      }
+      out.sums[at * 2] = sums[0];
+      out.sums[at * 2 + 1] = sums[1];
+    }
+  }
+}
+
+}  // namespace pagefold::kernels::scalar
