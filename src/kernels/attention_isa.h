@@ -1,11 +1,10 @@
-// The attention functions of each instruction set; the table (kernels.h) is filled from them.
+// The attention entries of the kernel table, one set an instruction set. paged.h says what they do.
+// The caller checks that the CPU has the instructions.
 #pragma once
 
 #include "kernels/paged.h"
 
-namespace pagefold::kernels {
-
-#define PAGEFOLD_ATTENTION_FUNCTIONS                                                            \
+#define PF_DECLARE_ATTENTION                                                                    \
   void kv_append(const KvLayout& layout, const KvAppendArgs& args);                             \
   void attention_prepare_q(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,  \
                            float scale, void* out);                                             \
@@ -13,18 +12,17 @@ namespace pagefold::kernels {
   void attention_merge(int n_queries, int head_dim, const AttentionPartial& from,               \
                        const AttentionPartial& into);                                           \
   void attention_finish(int n_queries, int head_dim, const AttentionPartial& total, float* out, \
-                        int64_t ldo);
+                        int64_t ldo);                                                           \
+  void attention_mass(const float* scores, const float* lse, int queries, int slots, float* mass);
 
-namespace scalar {
-PAGEFOLD_ATTENTION_FUNCTIONS
+namespace pagefold::kernels::scalar {
+PF_DECLARE_ATTENTION
 }
-namespace avx2 {
-PAGEFOLD_ATTENTION_FUNCTIONS
+namespace pagefold::kernels::avx2 {
+PF_DECLARE_ATTENTION
 }
-namespace avx512 {
-PAGEFOLD_ATTENTION_FUNCTIONS
+namespace pagefold::kernels::avx512 {
+PF_DECLARE_ATTENTION
 }
 
-#undef PAGEFOLD_ATTENTION_FUNCTIONS
-
-}  // namespace pagefold::kernels
+#undef PF_DECLARE_ATTENTION

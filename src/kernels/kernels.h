@@ -82,6 +82,12 @@ struct Kernels {
                           const AttentionPartial& into);
   void (*attention_finish)(int n_queries, int head_dim, const AttentionPartial& total, float* out,
                            int64_t ldo);
+  // mass[slot] += sum over queries, in ascending order, of exp(scores - lse[query]): the share of
+  // attention that the slots of a chunk got. scores: [queries][256] as attention_chunk left them;
+  // lse: log-sum-exp of the whole row, m + log(l) after the last merge; a query with lse = -inf saw
+  // nothing and adds nothing. mass: [slots], slots <= 256.
+  void (*attention_mass)(const float* scores, const float* lse, int queries, int slots,
+                         float* mass);
 };
 
 // The implementations this CPU can run, best last; the first is always "scalar".

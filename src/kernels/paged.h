@@ -20,7 +20,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/dtype.h"
+#include "base/dtype_bits.h"
+
+// Included by files of one instruction set: a shared copy compiled with wider instructions could be
+// picked for the whole program, so nothing here may be emitted out of line.
+#define PF_KERNEL_INLINE __attribute__((always_inline))
 
 namespace pagefold::kernels {
 
@@ -33,14 +37,14 @@ struct KvLayout {
   int head_dim = 0;
   int block_size = 16;
 
-  size_t k_strip_bytes() const {
+  PF_KERNEL_INLINE size_t k_strip_bytes() const {
     return dtype_bytes(k_dtype) * static_cast<size_t>(head_dim) * kStripSlots;
   }
-  size_t v_strip_bytes() const {
+  PF_KERNEL_INLINE size_t v_strip_bytes() const {
     return dtype_bytes(v_dtype) * static_cast<size_t>(head_dim) * kStripSlots;
   }
-  size_t strip_bytes() const { return k_strip_bytes() + v_strip_bytes(); }
-  size_t block_bytes() const {
+  PF_KERNEL_INLINE size_t strip_bytes() const { return k_strip_bytes() + v_strip_bytes(); }
+  PF_KERNEL_INLINE size_t block_bytes() const {
     return strip_bytes() * static_cast<size_t>(block_size / kStripSlots);
   }
 };

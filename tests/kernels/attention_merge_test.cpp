@@ -1,0 +1,176 @@
+// Whole rows over several chunks: merge, finish, exact mass, and the exponential behind them.
+#include "kernels/attention_reference.h"
+
+namespace pagefold::kernels {
+namespace {
+
+// ulp distance of a float from a double, measured at the double's magnitude.
+double ulps(float got, double want) {
+  if (want < 0x1p-126) return std::abs(got - want) / 0x1p-149;
+  int exponent;
+  std::frexp(want, &exponent);
+  return std::abs(got - want) / std::ldexp(1.0, exponent - 24);
+}
+
+// attention_mass with lse 0 is the bare exponential.
+TEST(AttentionExp, WithinTwoUlp) {
+  for (const AttentionIsa& isa : attention_isas()) {
+    Aligned<float> x(kChunkSlots), y(kChunkSlots);
+    double worst = 0;
+    for (int block = 0; block < 4000; ++block) {
+      for (int i = 0; i < kChunkSlots; ++i)
+        x[static_cast<size_t>(i)] =
+            -104.5f + 193.0f * static_cast<float>(block * kChunkSlots + i) / (4000 * kChunkSlots);
+      std::fill_n(y.data(), kChunkSlots, 0.0f);
+      const float lse = 0.0f;
+      isa.mass(x.data(), &lse, 1, kChunkSlots, y.data());
+      for (int i = 0; i < kChunkSlots; ++i) {
+        const double want = std::exp(double{x[static_cast<size_t>(i)]});
+        if (want < 3.4028e38) worst = std::max(worst, ulps(y[static_cast<size_t>(i)], want));
+      }
+    }
+    EXPECT_LE(worst, 2.0) << isa.name;
+    EXPECT_GT(worst, 0.3) << isa.name << ": no rounding seen, the test looks at nothing";
+    RecordProperty(isa.name, std::to_string(worst));
+  }
+}
+
+TEST(AttentionExp, Edges) {
+  for (const AttentionIsa& isa : attention_isas()) {
+    Aligned<float> x(kChunkSlots, 0.0f), y(kChunkSlots, 0.0f);
+    x[0] = -kInfinity;
+    x[1] = 0.0f;
+    x[2] = -0.0f;
+    x[3] = -1e30f;
+    x[4] = 89.0f;
+    x[5] = kInfinity;
+    x[6] = std::numeric_limits<float>::quiet_NaN();
+    x[7] = -104.0f;
+    const float lse = 0.0f;
+    isa.mass(x.data(), &lse, 1, 8, y.data());
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_EQ(y[1], 1.0f);
+    EXPECT_EQ(y[2], 1.0f);
+    EXPECT_EQ(y[3], 0.0f);
+    EXPECT_EQ(y[4], kInfinity);
+    EXPECT_EQ(y[5], kInfinity);
+    EXPECT_TRUE(std::isnan(y[6])) << isa.name;
+    EXPECT_EQ(y[7], 0.0f);
+    EXPECT_EQ(y[8], 0.0f) << "written past slots";
+  }
+}
+
+TEST(AttentionMass, AddsEveryQueryAndStopsAtSlots) {
+  for (const AttentionIsa& isa : attention_isas()) {
+    for (int slots : {1, 7, 8, 15, 16, 17, 100, 256}) {
+      const int queries = 5;
+      const auto scores = random_values(queries * kChunkSlots, 3, 4.0f);
+      Aligned<float> padded(queries * kChunkSlots), mass(kChunkSlots, 0.25f);
+      std::copy(scores.begin(), scores.end(), padded.data());
+      padded[2] = -kInfinity;
+      const float lse[queries] = {3.0f, -1.0f, -kInfinity, 5.5f, 0.0f};
+      isa.mass(padded.data(), lse, queries, slots, mass.data());
+      for (int s = 0; s < kChunkSlots; ++s) {
+        double want = 0.25;
+        for (int i = 0; i < queries && s < slots; ++i)
+          if (lse[i] != -kInfinity)
+            want += std::exp(double{padded[static_cast<size_t>(i * kChunkSlots + s)]} - lse[i]);
+        // s - lse is rounded before the exponential: half an ulp of up to 32.
+        ASSERT_NEAR(mass[static_cast<size_t>(s)], want, want * 4e-6) << isa.name << " slot " << s;
+      }
+    }
+  }
+}
+
+TEST(AttentionMerge, WholeRowMatchesDoublePrecisionAndMassSumsToOne) {
+  for (const AttentionIsa& isa : attention_isas()) {
+    for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+      for (int dim : {8, 40, 64, 128}) {
+        const KvLayout layout{type, type, dim, 32};
+        SCOPED_TRACE(std::string(isa.name) + " " + describe(layout));
+        const int slots = 1000, group = 3;
+        const PagedCache cache(layout, slots, 21, isa);
+        const auto q = random_values(static_cast<size_t>(group * dim), 22, 2.0f);
+        Partials total(group, dim);
+        std::fill_n(total.m.data(), group, -kInfinity);
+        Aligned<float> scores(static_cast<size_t>(4 * group * kChunkSlots));
+        for (int first = 0; first < slots; first += kChunkSlots) {
+          Partials part(group, dim);
+          const int n = std::min(kChunkSlots, slots - first);
+          ChunkCall call;
+          call.scores = scores.data() + first / kChunkSlots * group * kChunkSlots;
+          run_chunk(isa, cache, first, n, q.data(), {{0, static_cast<int16_t>(n)}}, group, part,
+                    call);
+          isa.merge(group, dim, part.view(), total.view());
+        }
+        std::vector<float> out(static_cast<size_t>(group * (dim + 1)), 7.0f);
+        isa.finish(group, dim, total.view(), out.data(), dim + 1);
+        for (int h = 0; h < group; ++h) {
+          double m = -kInfinity, l = 0, error = 0;
+          std::vector<double> o(static_cast<size_t>(dim)), magnitude(static_cast<size_t>(dim));
+          std::vector<Reference> refs;
+          for (int first = 0; first < slots; first += kChunkSlots) {
+            refs.push_back(reference_attention(cache, first, std::min(kChunkSlots, slots - first),
+                                               q.data() + h * dim, {0, 256}));
+            m = std::max(m, refs.back().m);
+          }
+          for (const Reference& ref : refs) {
+            const double w = std::exp(ref.m - m);
+            l += w * ref.l;
+            error = std::max(error, p_error(layout, ref));
+            for (size_t d = 0; d < o.size(); ++d) {
+              o[d] += w * ref.o[d];
+              magnitude[d] += w * ref.magnitude[d];
+            }
+          }
+          const double relative = error + (2 * kChunkSlots + 64) * 0x1p-24;
+          for (size_t d = 0; d < o.size(); ++d)
+            ASSERT_NEAR(out[static_cast<size_t>(h * (dim + 1)) + d], o[d] / l,
+                        2.1 * relative * magnitude[d] / l);
+          EXPECT_EQ(out[static_cast<size_t>(h * (dim + 1) + dim)], 7.0f) << "written past the row";
+        }
+        // Mass: each head adds one over all slots; p was rounded for bfloat16 V, the mass is not.
+        std::vector<float> lse(group);
+        for (int h = 0; h < group; ++h)
+          lse[static_cast<size_t>(h)] =
+              total.m[static_cast<size_t>(h)] + std::log(total.l[static_cast<size_t>(h)]);
+        Aligned<float> mass(4 * kChunkSlots, 0.0f);
+        for (int c = 0; c < 4; ++c)
+          isa.mass(scores.data() + c * group * kChunkSlots, lse.data(), group,
+                   std::min(kChunkSlots, slots - c * kChunkSlots), mass.data() + c * kChunkSlots);
+        double sum = 0;
+        for (size_t i = 0; i < mass.size(); ++i) sum += mass[i];
+        EXPECT_NEAR(sum, group, group * (type == DType::bf16 ? 4e-3 : 1e-5));
+      }
+    }
+  }
+}
+
+// Merging a part that saw nothing changes no bit; merging into nothing copies.
+TEST(AttentionMerge, EmptyParts) {
+  for (const AttentionIsa& isa : attention_isas()) {
+    const int dim = 40;
+    const auto values = random_values(dim, 4);
+    Partials part(1, dim), empty(1, dim), total(1, dim);
+    part.m[0] = 1.5f;
+    part.l[0] = 3.25f;
+    std::copy(values.begin(), values.end(), part.o.data());
+    empty.m[0] = -kInfinity;
+    empty.l[0] = 0.0f;
+    std::fill_n(empty.o.data(), dim, 0.0f);
+    total.m[0] = -kInfinity;  // l and o hold rubbish
+    isa.merge(1, dim, empty.view(), total.view());
+    isa.merge(1, dim, part.view(), total.view());
+    isa.merge(1, dim, empty.view(), total.view());
+    EXPECT_EQ(total.m[0], 1.5f);
+    EXPECT_EQ(total.l[0], 3.25f) << isa.name;
+    EXPECT_TRUE(same_bits(total.o.data(), part.o.data(), dim)) << isa.name;
+
+    float out[dim];
+    isa.finish(1, dim, empty.view(), out, dim);
+    for (float v : out) EXPECT_EQ(v, 0.0f);
+  }
+}
+
+}  // namespace
+}  // namespace pagefold::kernels
