@@ -1,0 +1,45 @@
+// One connection: reads requests, has them answered, writes. Internal to http_*.cpp; includes Asio.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "server/http_exchange.h"
+#include "server/http_server.h"
+
+namespace pagefold {
+
+// What all connections of a server share.
+struct HttpContext {
+  HttpServerOptions options;
+  HttpHandler& handler;
+  IoContext io;
+  std::atomic<bool> stopping{false};
+};
+
+class HttpConnection {
+ public:
+  HttpConnection(HttpContext& context, net::ip::tcp::socket socket, Strand strand);
+  ~HttpConnection();
+
+  // Serves until the connection ends. `self` keeps it alive.
+  static net::awaitable<void> serve(std::shared_ptr<HttpConnection> self);
+  // Answers 503 and closes.
+  static net::awaitable<void> refuse(std::shared_ptr<HttpConnection> self);
+
+  // Thread-safe: closes it if it waits for a request (or at once, when forced).
+  static void stop(std::shared_ptr<HttpConnection> self, bool force);
+  // Thread-safe: its deadline has passed.
+  bool expired(int64_t now_ms) const;
+  static int64_t now_ms();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pagefold
