@@ -105,7 +105,8 @@ TEST(BlockTypes, OnlyQuantisedTypesHaveTraits) {
 
 TEST(BlockTypes, BytesNeedNotBeAligned) {
   for (const Golden& g : golden()) {
-    std::string moved = "x" + g.bytes;
+    std::string moved(1, 'x');
+    moved += g.bytes;
     std::vector<float> out(g.floats.size());
     dequantize(g.type, reinterpret_cast<const std::byte*>(moved.data()) + 1,
                static_cast<int64_t>(out.size()), out.data());
