@@ -93,27 +93,6 @@ struct Int8Kernel {
   }
 };
 
-// Fills min_sum and start for rows [row, row + rows).
-template <int Group>
-void prepare_groups(const MatmulArgs& a, int row, int rows, float* min_sum, int* start) {
-  const int64_t blocks = a.weights->shape.n_in / kBlockInputs;
-  const bool quads = Group == 16;
-  for (int64_t i = 0; i < rows * blocks; ++i) {
-    const int64_t at = row * blocks + i;
-    const float sa = a.xq.scale[at];
-    const int s0 = a.xq.sums[at * 2], s1 = a.xq.sums[at * 2 + 1];
-    if (quads) {
-      min_sum[i * 2] = sa * static_cast<float>(s0);
-      min_sum[i * 2 + 1] = sa * static_cast<float>(s1);
-      start[i * 2] = -128 * s0;
-      start[i * 2 + 1] = -128 * s1;
-    } else {
-      min_sum[i] = sa * static_cast<float>(s0 + s1);
-      start[i] = -128 * (s0 + s1);
-    }
-  }
-}
-
 template <class W, int Group>
 void run(const MatmulArgs& a) {
   using K = Int8Kernel<W, Group>;
@@ -125,7 +104,7 @@ void run(const MatmulArgs& a) {
   auto* start = reinterpret_cast<int*>(min_sum + most * groups);
   for (int row = 0; row < a.rows; row += panel) {
     const int rows = a.rows - row < panel ? a.rows - row : panel;
-    prepare_groups<Group>(a, row, rows, min_sum, start);
+    prepare_groups(a, row, rows, min_sum, start);
     const K kernel{{&a, s.tile_bytes()}, block_layout(s), row, min_sum, start};
     run_panel(kernel, a.tile_begin, a.tile_end, row, row + rows);
   }

@@ -27,6 +27,10 @@ void check_matmul_args(const MatmulArgs& args);
 // A buffer of the calling thread, 64-byte aligned, at least `bytes` long; it grows and stays. The
 // next call on the thread may hand out the same memory.
 std::byte* thread_scratch(size_t bytes);
+// What the int8 kernels need of the inputs beside their values, for rows [row, row + rows), each
+// [rows][n_in / group]: min_sum = scale * (sum of the group's inputs), the factor of the min term;
+// start = -128 * that sum, where a dot product with weights stored as q + 128 begins.
+void prepare_groups(const MatmulArgs& args, int row, int rows, float* min_sum, int* start);
 
 namespace scalar {
 PAGEFOLD_DENSE_FUNCTIONS
