@@ -2,7 +2,9 @@
 # g++ 12 knows no -march=znver4, so the features are named one by one.
 set(PAGEFOLD_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(PAGEFOLD_FLAGS_avx512 ${PAGEFOLD_FLAGS_avx2}
-  -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mavx512vnni -mavx512bf16 -mavx512vbmi)
+  -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mavx512vnni -mavx512bf16 -mavx512vbmi
+  # g++ 12 warns about its own header's "undefined" operands (GCC bug 105593).
+  -Wno-uninitialized -Wno-maybe-uninitialized)
 
 function(pagefold_set_isa_flags)
   foreach(source ${ARGN})

@@ -17,6 +17,22 @@ namespace {
   }
 
 constexpr Kernels kScalar = PAGEFOLD_TABLE(scalar);
+constexpr Kernels kAvx2 = PAGEFOLD_TABLE(avx2);
+constexpr Kernels kAvx512 = PAGEFOLD_TABLE(avx512);
+
+// Every feature that cmake/isa.cmake switches on for the files of a level: the compiler may use any
+// of them anywhere in such a file. The builtin also checks that the system saves the registers.
+bool cpu_has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+}
+bool cpu_has_avx512() {
+  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512vbmi");
+}
 
 struct Available {
   const Kernels* list[3];
@@ -24,6 +40,8 @@ struct Available {
   Available() {
     __builtin_cpu_init();
     list[count++] = &kScalar;
+    if (cpu_has_avx2()) list[count++] = &kAvx2;
+    if (cpu_has_avx512()) list[count++] = &kAvx512;
   }
 };
 

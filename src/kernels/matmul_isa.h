@@ -16,17 +16,35 @@ namespace pagefold::kernels {
   void silu_mul(const float* gate, const float* up, int n, float* y);                         \
   void rope(float* head, const float* cos, const float* sin, int rot, bool half_layout);      \
   void exp_values(const float* x, int n, float* y);
+// matmul's three loops: unquantised weights; w4/w8 with float inputs; w4/w8 with int8 inputs.
+#define PAGEFOLD_MATMUL_PARTS                  \
+  void matmul_float(const MatmulArgs& args);   \
+  void matmul_dequant(const MatmulArgs& args); \
+  void matmul_i8(const MatmulArgs& args);
+
+// Breaks off where arguments do not fit each other (a bug of the caller).
+void check_matmul_args(const MatmulArgs& args);
+// A buffer of the calling thread, 64-byte aligned, at least `bytes` long; it grows and stays. The
+// next call on the thread may hand out the same memory.
+std::byte* thread_scratch(size_t bytes);
+// What the int8 kernels need of the inputs beside their values, for rows [row, row + rows), each
+// [rows][n_in / group]: min_sum = scale * (sum of the group's inputs), the factor of the min term;
+// start = -128 * that sum, where a dot product with weights stored as q + 128 begins.
+void prepare_groups(const MatmulArgs& args, int row, int rows, float* min_sum, int* start);
 
 namespace scalar {
 PAGEFOLD_DENSE_FUNCTIONS
 }
 namespace avx2 {
+PAGEFOLD_MATMUL_PARTS
 PAGEFOLD_DENSE_FUNCTIONS
-}
+}  // namespace avx2
 namespace avx512 {
+PAGEFOLD_MATMUL_PARTS
 PAGEFOLD_DENSE_FUNCTIONS
-}
+}  // namespace avx512
 
 #undef PAGEFOLD_DENSE_FUNCTIONS
+#undef PAGEFOLD_MATMUL_PARTS
 
 }  // namespace pagefold::kernels

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/check.h"
 #include "base/half.h"
 #include "kernels/matmul_isa.h"
 #include "kernels/packed_layout.h"
@@ -157,10 +156,7 @@ void store_panel(const MatmulArgs& a, int tile, int row0, int rows, const float 
 
 void matmul(const MatmulArgs& a) {
   const PackedShape& s = a.weights->shape;
-  const bool quant = s.kind == PackKind::w8 || s.kind == PackKind::w4;
-  PF_CHECK(a.input != InputKind::i8 || quant, "int8 inputs go with w8 and w4 weights");
-  PF_CHECK(a.input != InputKind::bf16 || s.kind == PackKind::bf16,
-           "bfloat16 inputs go with bfloat16 weights");
+  check_matmul_args(a);
   const size_t tile_bytes = s.tile_bytes();
   for (int t = a.tile_begin; t < a.tile_end; ++t) {
     const std::byte* tile = a.weights->data + tile_bytes * static_cast<size_t>(t);

@@ -1,0 +1,53 @@
+// What the matmuls of all instruction sets share, compiled for the baseline.
+#include <cstdlib>
+#include <memory>
+
+#include "base/check.h"
+#include "kernels/matmul_isa.h"
+
+namespace pagefold::kernels {
+
+void check_matmul_args(const MatmulArgs& a) {
+  const PackedShape& s = a.weights->shape;
+  const bool quantised = s.kind == PackKind::w8 || s.kind == PackKind::w4;
+  PF_CHECK(a.input != InputKind::i8 || quantised, "int8 inputs go with w8 and w4 weights");
+  PF_CHECK(a.input != InputKind::bf16 || s.kind == PackKind::bf16,
+           "bfloat16 inputs go with bfloat16 weights");
+  PF_CHECK(a.tile_begin >= 0 && a.tile_end <= s.tiles());
+}
+
+void prepare_groups(const MatmulArgs& a, int row, int rows, float* min_sum, int* start) {
+  const int64_t blocks = a.weights->shape.n_in / 32;
+  const bool halves = a.weights->shape.group == 16;
+  for (int64_t i = 0; i < rows * blocks; ++i) {
+    const int64_t at = row * blocks + i;
+    const float scale = a.xq.scale[at];
+    const int s0 = a.xq.sums[at * 2], s1 = a.xq.sums[at * 2 + 1];
+    if (halves) {
+      min_sum[i * 2] = scale * static_cast<float>(s0);
+      min_sum[i * 2 + 1] = scale * static_cast<float>(s1);
+      start[i * 2] = -128 * s0;
+      start[i * 2 + 1] = -128 * s1;
+    } else {
+      min_sum[i] = scale * static_cast<float>(s0 + s1);
+      start[i] = -128 * (s0 + s1);
+    }
+  }
+}
+
+std::byte* thread_scratch(size_t bytes) {
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<std::byte, Free> buffer;
+  thread_local size_t size = 0;
+  if (size < bytes) {
+    size = (bytes + 4095) / 4096 * 4096;
+    buffer.reset();
+    buffer.reset(static_cast<std::byte*>(std::aligned_alloc(64, size)));
+    PF_CHECK(buffer != nullptr, "out of memory");
+  }
+  return buffer.get();
+}
+
+}  // namespace pagefold::kernels

@@ -1,0 +1,121 @@
+// Quantised weights with int8 inputs (vpdpbusd, weights as the unsigned operand). Per output and
+// group, in ascending order:
+//   acc = fma(float(integer dot product), scale_w * scale_a, acc)
+//   acc = fma(min_w, scale_a * float(sum of the group's inputs), acc)      if there are mins
+// The integers are exact, so every instruction set computes the same bits.
+#include "kernels/simd_avx512.h"
+
+namespace pagefold::kernels::avx512 {
+namespace {
+
+// d += 4 products of each lane. g++ 12 surrounds the intrinsic with moves and spills where many
+// accumulators are live; the statement leaves it nothing to add. The input is broadcast from
+// memory.
+PF_ISA_INLINE void dot4(__m512i& d, __m512i w, const int& x) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(d) : "v"(w), "m"(x));
+}
+
+struct W4 {
+  static constexpr bool kOffset = false;
+  // w[0..3]: inputs 0..15 of a block, w[4..7]: inputs 16..31
+  PF_ISA_INLINE static void load(const std::byte* values, __m512i* w) {
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int j = 0; j < 4; ++j) {
+      const __m512i v = _mm512_load_si512(values + j * 64);
+      w[j] = _mm512_and_si512(v, low);
+      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+  }
+};
+struct W8 {
+  static constexpr bool kOffset = true;  // stored as q + 128
+  PF_ISA_INLINE static void load(const std::byte* values, __m512i* w) {
+    for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(values + j * 64);
+  }
+};
+
+// Group: inputs a scale, 16 or 32.
+template <class W, int Group>
+struct Int8Kernel {
+  static constexpr int kMaxRows = 8, kTiles = 1, kFewRowTiles = 1;
+  static constexpr int kSubs = kBlockInputs / Group;
+  TileSource source;
+  BlockLayout layout;
+  int first_row;         // of the two arrays below, [row - first_row][group]
+  const float* min_sum;  // scale_a * sum of the group's inputs, the min term's factor
+  const int* start;      // W8: -128 * sum of the group's inputs, where the dot product starts
+
+  template <int T, int R>
+  static void run(const Int8Kernel& self, int tile, int row) {
+    static_assert(T == 1);
+    const MatmulArgs& a = *self.source.args;
+    const PackedShape& s = a.weights->shape;
+    const std::byte* weights = self.source.tile(tile);
+    const int blocks = s.n_in / kBlockInputs;
+    const int64_t groups = static_cast<int64_t>(blocks) * kSubs;
+    const int8_t* q = a.xq.q + static_cast<int64_t>(row) * s.n_in;
+    const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
+    const float* min_sum = self.min_sum + (row - self.first_row) * groups;
+    const int* start = self.start + (row - self.first_row) * groups;
+    __m512 acc[R];
+    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
+    for (int b = 0; b < blocks; ++b) {
+      const std::byte* meta = weights + meta_offset(self.layout, b);
+      __m512i w[8];
+      W::load(weights + values_offset(self.layout, b), w);
+      const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);
+      for (int g = 0; g < kSubs; ++g) {
+        const int64_t at = static_cast<int64_t>(b) * kSubs + g;
+        __m512i d[R];
+        for (int r = 0; r < R; ++r) {
+          d[r] = W::kOffset ? _mm512_set1_epi32(start[r * groups + at]) : _mm512_setzero_si512();
+        }
+        for (int j = 0; j < 8 / kSubs; ++j) {
+          const int i = g * (8 / kSubs) + j;
+          for (int r = 0; r < R; ++r) dot4(d[r], w[i], x[r * (s.n_in / 4) + i]);
+        }
+        const __m512 scale =
+            load_meta(meta + static_cast<size_t>(g) * self.layout.scale_bytes, s.scale_f16);
+        for (int r = 0; r < R; ++r) {
+          const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks + b]));
+          acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[r]), factor, acc[r]);
+        }
+        if (s.has_min) {
+          const __m512 min = load_meta(
+              meta + static_cast<size_t>(kSubs + g) * self.layout.scale_bytes, s.scale_f16);
+          for (int r = 0; r < R; ++r) {
+            acc[r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups + at]), acc[r]);
+          }
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r) store_outputs(a, tile, row + r, acc[r]);
+  }
+};
+
+template <class W, int Group>
+void run(const MatmulArgs& a) {
+  using K = Int8Kernel<W, Group>;
+  const PackedShape& s = a.weights->shape;
+  const int64_t groups = s.n_in / Group;
+  const int panel = panel_rows<K>(s.n_in + groups * 12);
+  const int64_t most = a.rows < panel ? a.rows : panel;
+  auto* min_sum = reinterpret_cast<float*>(thread_scratch(static_cast<size_t>(most * groups) * 8));
+  auto* start = reinterpret_cast<int*>(min_sum + most * groups);
+  for (int row = 0; row < a.rows; row += panel) {
+    const int rows = a.rows - row < panel ? a.rows - row : panel;
+    prepare_groups(a, row, rows, min_sum, start);
+    const K kernel{{&a, s.tile_bytes()}, block_layout(s), row, min_sum, start};
+    run_panel(kernel, a.tile_begin, a.tile_end, row, row + rows);
+  }
+}
+
+}  // namespace
+
+void matmul_i8(const MatmulArgs& a) {
+  const PackedShape& s = a.weights->shape;
+  if (s.kind == PackKind::w4) return s.group == 32 ? run<W4, 32>(a) : run<W4, 16>(a);
+  return s.group == 32 ? run<W8, 32>(a) : run<W8, 16>(a);
+}
+
+}  // namespace pagefold::kernels::avx512
