@@ -35,7 +35,6 @@ struct AttentionIsa {
 
 inline std::vector<AttentionIsa> attention_isas() {
   std::vector<AttentionIsa> out{PF_ATTENTION_ISA(scalar)};
-#if 0
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("f16c"))
     out.push_back(PF_ATTENTION_ISA(avx2));
@@ -43,7 +42,6 @@ inline std::vector<AttentionIsa> attention_isas() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
     out.push_back(PF_ATTENTION_ISA(avx512));
-#endif
   return out;
 }
 

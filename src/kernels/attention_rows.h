@@ -1,0 +1,135 @@
+// What surrounds the chunk kernel, written once for the vector instruction sets: appending rows to
+// the cache, preparing queries, merging chunks. Include after vec_avx2.h or vec_avx512.h.
+#pragma once
+
+#include "kernels/paged.h"
+
+namespace pagefold::kernels {
+namespace {
+
+// Stores n elements of the 16 in x, `stride` elements apart.
+PF_INLINE void scatter(DType type, Vec::F x, int n, std::byte* to, size_t stride) {
+  if (type == DType::f32) {
+    alignas(64) float values[16];
+    Vec::store(values, x);
+    for (int i = 0; i < n; ++i)
+      __builtin_memcpy(to + 4 * stride * static_cast<size_t>(i), values + i, 4);
+    return;
+  }
+  alignas(64) uint16_t values[16];
+  if (type == DType::f16)
+    Vec::store_f16(values, x);
+  else
+    Vec::store_bf16(values, x);
+  for (int i = 0; i < n; ++i)
+    __builtin_memcpy(to + 2 * stride * static_cast<size_t>(i), values + i, 2);
+}
+
+// The same for bfloat16 keys: pairs of dimensions stay together, 16 pairs apart.
+PF_INLINE void scatter_pairs(Vec::F x, int n, std::byte* to) {
+  alignas(64) uint16_t values[16];
+  Vec::store_bf16(values, x);
+  for (int i = 0; i < n; i += 2) __builtin_memcpy(to + i / 2 * 64, values + i, 4);
+}
+
+PF_INLINE void append_row(const KvLayout& layout, const float* k, const float* v, int lane,
+                          std::byte* strip) {
+  const int dim = layout.head_dim;
+  std::byte* const values = strip + layout.k_strip_bytes();
+  for (int d = 0; d < dim; d += 16) {
+    const int n = dim - d < 16 ? 8 : 16;
+    const Vec::F key = Vec::load_n(k + d, n);
+    if (layout.k_dtype == DType::bf16)
+      scatter_pairs(key, n, strip + d / 2 * 64 + lane * 4);
+    else
+      scatter(layout.k_dtype, key, n,
+              strip + static_cast<size_t>(d * kStripSlots + lane) * dtype_bytes(layout.k_dtype),
+              kStripSlots);
+    const Vec::F value = Vec::load_n(v + d, n);
+    if (layout.v_dtype == DType::bf16)
+      scatter(DType::bf16, value, n, values + lane / 2 * dim * 4 + d * 4 + lane % 2 * 2, 2);
+    else
+      scatter(layout.v_dtype, value, n,
+              values + static_cast<size_t>(lane * dim + d) * dtype_bytes(layout.v_dtype), 1);
+  }
+}
+
+PF_INLINE void append_rows(const KvLayout& layout, const KvAppendArgs& args) {
+  for (int row = 0; row < args.rows; ++row) {
+    const int64_t slot = args.first_slot + row;
+    const auto in_block = static_cast<size_t>(slot % layout.block_size);
+    std::byte* strip = args.base + args.blocks[slot / layout.block_size] * layout.block_bytes() +
+                       in_block / kStripSlots * layout.strip_bytes();
+    append_row(layout, args.k + row * args.ldk, args.v + row * args.ldv,
+               static_cast<int>(slot % kStripSlots), strip);
+  }
+}
+
+PF_INLINE void prepare_queries(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
+                               float scale, void* out) {
+  const bool bf16 = layout.k_dtype == DType::bf16;
+  const int bytes = bf16 ? Vec::kQueryBf16Bytes : 4;
+  auto* to = static_cast<std::byte*>(out);
+  const Vec::F factor = Vec::set1(scale);
+  for (int i = 0; i < n_queries; ++i, to += layout.head_dim * bytes) {
+    for (int d = 0; d < layout.head_dim; d += 16) {
+      const int n = layout.head_dim - d < 16 ? 8 : 16;
+      const Vec::F v = Vec::mul(Vec::load_n(q + i * ldq + d, n), factor);
+      if (bf16)
+        Vec::store_query_bf16(to + d * bytes, v, n);
+      else
+        Vec::store_n(reinterpret_cast<float*>(to + d * bytes), v, n);
+    }
+  }
+}
+
+PF_INLINE void merge_query(int dim, float from_m, float from_l, const float* from, float* m,
+                           float* l, float* o) {
+  if (from_m == -__builtin_inff()) return;
+  const float top = !(from_m <= *m) ? from_m : *m;  // NaN wins
+  const float keep = Vec::lane0(Vec::exp(Vec::set1(*m - top)));
+  const float add = Vec::lane0(Vec::exp(Vec::set1(from_m - top)));
+  *m = top;
+  // keep = 0 also where nothing was merged yet: l and o need not hold numbers then.
+  *l = (keep == 0.0f ? 0.0f : *l * keep) + from_l * add;
+  const Vec::F keeps = Vec::set1(keep), adds = Vec::set1(add);
+  for (int d = 0; d < dim; d += 16) {
+    const int n = dim - d < 16 ? 8 : 16;
+    const Vec::F kept = keep == 0.0f ? Vec::zero() : Vec::mul(Vec::load_n(o + d, n), keeps);
+    Vec::store_n(o + d, Vec::fma(Vec::load_n(from + d, n), adds, kept), n);
+  }
+}
+
+PF_INLINE void finish_query(int dim, float m, float l, const float* o, float* out) {
+  const Vec::F sum = Vec::set1(l);
+  for (int d = 0; d < dim; d += 16) {
+    const int n = dim - d < 16 ? 8 : 16;
+    Vec::store_n(out + d,
+                 m == -__builtin_inff() ? Vec::zero() : Vec::div(Vec::load_n(o + d, n), sum), n);
+  }
+}
+
+PF_INLINE void add_mass(const float* scores, const float* lse, int queries, int slots,
+                        float* mass) {
+  for (int s = 0; s < slots; s += 16) {
+    const int n = slots - s < 16 ? slots - s : 16;
+    alignas(64) float tail[16] = {};
+    float* sums = mass + s;
+    if (n < 16) {
+      for (int i = 0; i < n; ++i) tail[i] = sums[i];
+      sums = tail;
+    }
+    Vec::F sum = Vec::load(sums);
+    for (int i = 0; i < queries; ++i) {
+      if (lse[i] == -__builtin_inff()) continue;
+      const float* at = scores + static_cast<int64_t>(i) * kChunkSlots + s;
+      sum = Vec::add(sum, Vec::exp(Vec::sub(Vec::load(at), Vec::set1(lse[i]))));
+    }
+    Vec::store(sums, sum);
+    if (n < 16)
+      for (int i = 0; i < n; ++i) mass[s + i] = tail[i];
+  }
+}
+
+}  // namespace
+}  // namespace pagefold::kernels
