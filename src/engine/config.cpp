@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "kv/kv_options.h"
 
 namespace pagefold {
 namespace {
@@ -37,7 +38,7 @@ Status check_options(const EngineOptions& o) {
     return bad_input("--memory-utilization: must be above 0 and at most 1, got {}",
                      o.memory_utilization);
   }
-  return ok_status();
+  return check_kv_options(o.kv);
 }
 
 Result<int64_t> resolve_model_len(const EngineOptions& o, const ModelShape& model) {

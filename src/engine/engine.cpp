@@ -359,6 +359,8 @@ Result<std::shared_ptr<Generation>> EngineCore::submit(Request request) {
   auto s = std::make_unique<Sequence>(impl_->shape, std::move(request));
   s->generation = std::make_shared<Generation>();
   s->max_tokens = max_tokens;
+  // Room for most answers at once; longer ones grow by doubling, as max_tokens may be huge.
+  s->tokens.reserve(s->tokens.size() + static_cast<size_t>(std::min<int64_t>(max_tokens, 1024)));
   const std::optional<uint64_t>& seed = s->request.sampling.seed;
   s->seed = seed ? *seed : random_seed();
   s->submitted = Clock::now();

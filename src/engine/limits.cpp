@@ -8,6 +8,7 @@ namespace pagefold {
 namespace {
 
 constexpr int kMaxLogprobs = 20;
+constexpr size_t kMaxStopStrings = 16;
 
 // False for NaN too.
 bool within(float x, float low, float high) { return x >= low && x <= high; }
@@ -82,6 +83,16 @@ Status check_numbers(const SamplingOptions& o) {
   return ok_status();
 }
 
+Status check_stop_strings(const SamplingOptions& o) {
+  if (o.stop.size() > kMaxStopStrings) {
+    return bad_input("stop: at most {} strings, got {}", kMaxStopStrings, o.stop.size());
+  }
+  for (const std::string& s : o.stop) {
+    if (s.empty()) return bad_input("stop: a stop string is empty");
+  }
+  return ok_status();
+}
+
 Status check_ids(const SamplingOptions& o, int64_t vocab_size) {
   for (const auto& [id, bias] : o.logit_bias) {
     if (id < 0 || id >= vocab_size) {
@@ -110,6 +121,7 @@ Status check_request(const Request& request, const EngineConfig& config, int64_t
   PF_TRY(check_prompt(request, config, vocab_size));
   PF_TRY(check_lengths(request, config));
   PF_TRY(check_numbers(request.sampling));
+  PF_TRY(check_stop_strings(request.sampling));
   PF_TRY(check_ids(request.sampling, vocab_size));
   return check_kv_options(request.kv);
 }
