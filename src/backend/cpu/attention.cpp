@@ -98,8 +98,11 @@ void Attention::run(const KvArena& arena, const Args& args) {
   for (Scratch& s : scratch_) {
     for (FloatBuffer* b : {&s.m, &s.l, &s.total_m, &s.total_l})
       PF_CHECK(b->ensure(queries).ok(), "out of memory");
-    for (FloatBuffer* b : {&s.o, &s.total_o, &s.q})
+    for (FloatBuffer* b : {&s.o, &s.total_o, &s.heads})
       PF_CHECK(b->ensure(queries * dim + 16).ok(), "out of memory");
+    const size_t prepared =
+        kernels::prepared_query_bytes(arena.layout(), static_cast<int>(queries));
+    PF_CHECK(s.q.ensure(prepared / sizeof(float) + 1).ok(), "out of memory");
   }
   next_.store(0, std::memory_order_relaxed);
   pool_.run([&](int t, int) {
@@ -111,18 +114,29 @@ void Attention::run(const KvArena& arena, const Args& args) {
   for (const int i : split_tiles_) merge_kept(args, tiles_[static_cast<size_t>(i)], scratch_[0]);
 }
 
+// The queries of a tile side by side, in the kernels' own form.
+const void* Attention::prepare_queries(const KvArena& arena, const Args& args, const Tile& tile,
+                                       Scratch& s) {
+  const int dim = args.shape.head_dim;
+  const int group = args.shape.n_heads / args.shape.n_kv_heads;
+  const int64_t first = args.seqs[static_cast<size_t>(tile.seq)].row + tile.row;
+  const float* source = args.qkv + first * args.ld + static_cast<int64_t>(tile.head) * group * dim;
+  if (tile.rows > 1) {
+    for (int r = 0; r < tile.rows; ++r) {
+      std::copy_n(source + r * args.ld, group * dim, s.heads.data() + r * group * dim);
+    }
+    source = s.heads.data();
+  }
+  k_.attention_prepare_q(arena.layout(), source, dim, tile.rows * group, args.shape.scale,
+                         s.q.data());
+  return s.q.data();
+}
+
 void Attention::run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s) {
   const Tile& tile = tiles_[static_cast<size_t>(unit.tile)];
   const int dim = args.shape.head_dim;
   const int group = args.shape.n_heads / args.shape.n_kv_heads;
-  const size_t query_bytes = kernels::prepared_query_bytes(arena.layout(), 1);
-  std::byte* q = reinterpret_cast<std::byte*>(s.q.data());
-  for (int r = 0; r < tile.rows; ++r) {
-    const int64_t row = args.seqs[static_cast<size_t>(tile.seq)].row + tile.row + r;
-    const float* heads = args.qkv + row * args.ld + static_cast<int64_t>(tile.head) * group * dim;
-    k_.attention_prepare_q(arena.layout(), heads, dim, group, args.shape.scale,
-                           q + static_cast<size_t>(r * group) * query_bytes);
-  }
+  const void* q = prepare_queries(arena, args, tile, s);
   if (tile.partial >= 0) {
     for (int c = unit.chunk_begin; c < unit.chunk_end; ++c) {
       chunk(arena, args, tile, c, q, kept(tile.partial + c - tile.chunk_begin, group, dim));

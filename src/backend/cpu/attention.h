@@ -45,9 +45,10 @@ class Attention {
   };
   // One thread's buffers for a tile.
   struct Scratch {
-    FloatBuffer q, m, l, o, total_m, total_l, total_o;
+    FloatBuffer heads, q, m, l, o, total_m, total_l, total_o;
   };
   void plan(const Args& args);
+  const void* prepare_queries(const KvArena& arena, const Args& args, const Tile& tile, Scratch& s);
   void run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s);
   void chunk(const KvArena& arena, const Args& args, const Tile& tile, int chunk, const void* q,
              const kernels::AttentionPartial& out);
