@@ -30,7 +30,7 @@ WORDS = {
     "emoji": ["😀", "🎉", "👍🏽", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "❤️", "☕", "1️⃣", "🧑🏿‍🚀", "\u200d", "\ufe0f"],
     "code": ["def f(x):", "return x**2", "for (int i=0;i<n;++i)", "std::vector<int>", "#include <a.h>", "if(a&&b||!c)", "{}[]();", "a_b_c", "camelCaseName", "\"str\\n\"", "<div class='x'>", "/* c */", "//", "=>", "!=", "$x = @y;", "`cmd`", "\\begin{x}"],
     "marks2": ["...", "!!!", "?!", "—", "–", "“q”", "‘s’", "'s", "'LL", "'Re", "’s", "…", "(a)", "[b]", "#1", "@me", "50%", "$5", "€9", "~", "^", "|", "\\", "_", "__", "==="],
-    "special": ["<|endoftext|>", "<|im_start|>", "<|im_end|>user", "<s>", "</s>", "<unk>", "<0x0A>", "[INST]", "<|eot_id|>", "<repo_name>", "<pad>", "▁", "Ġ", "<mask>"],
+    "special": ["<|endoftext|>", "<|im_start|>", "<|im_end|>user", "<s>", "</s>", "<unk>", "<0x0A>", "[INST]", "<|eot_id|>", "<repo_name>", "<pad>", "▁", "Ġ", "<mask>", "<|tool|>", "[X]", " [X] ", "<|tool|>  x", "a[X]b"],
     "odd": ["\u00a0", "\u2003", "\u3000", "\u200b", "\ufeff", "\u0085", "\u2028", "\u180e", "\x00", "\x07", "\x7f", "\u00ad", "\ufffd", "\u202e", "\U000e0041", "\U0010ffff", "\u1680"],
 }
 GAPS = [" "] * 14 + ["", "", "", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\n ", "\t\t", "        ", "\u00a0", "\u3000", " \t ", "\r"]
@@ -248,6 +248,55 @@ def record_hugging_face(lines, text, charsmap):
     record("unigram", lines, lambda line: unigram.encode(line).ids)
 
 
+def step_cases(charsmap):
+    """Normalisers and pre-tokenizers, each alone and in the combinations models use."""
+    n, p = normalizers, pre_tokenizers
+    cases = {
+        "nfc": (n.NFC(), []), "nfd": (n.NFD(), []), "nfkc": (n.NFKC(), []), "nfkd": (n.NFKD(), []),
+        "lowercase": (n.Lowercase(), []), "accents": (n.Sequence([n.NFD(), n.StripAccents()]), []),
+        "strip": (n.Strip(), []), "strip_left": (n.Strip(right=False), []), "nmt": (n.Nmt(), []),
+        "bert": (n.BertNormalizer(), [p.BertPreTokenizer()]),
+        "bert_cased": (n.BertNormalizer(lowercase=False, strip_accents=False, clean_text=False), []),
+        "replace": (n.Sequence([n.Replace("ab", "X"), n.Replace(Regex(r"\s+"), "_"), n.Prepend("^")]), []),
+        "precompiled": (n.Precompiled(charsmap), []),
+        "byte_level_normalizer": (n.ByteLevel(), []),
+        "digits": (None, [p.Digits()]), "digits_each": (None, [p.Digits(individual_digits=True)]),
+        "whitespace": (None, [p.Whitespace()]), "whitespace_split": (None, [p.WhitespaceSplit()]),
+        "punctuation": (None, [p.Punctuation()]), "char_delimiter": (None, [p.CharDelimiterSplit("a")]),
+        "gpt2": (None, [p.ByteLevel(add_prefix_space=True)]),
+        "metaspace": (None, [p.Metaspace()]), "metaspace_first": (None, [p.Metaspace(prepend_scheme="first")]),
+        "metaspace_whole": (None, [p.Metaspace(prepend_scheme="never", split=False)]),
+        "deepseek": (None, [p.Split(Regex(r"[\r\n]"), "isolated"), p.Split(Regex(r"\s?\p{L}+"), "isolated"), p.Split(Regex(r"\s?\p{P}+"), "isolated"), p.Split(Regex("[一-龥ࠀ-一가-퟿]+"), "isolated"), p.Digits(individual_digits=True)]),
+        "class_intersection": (None, [p.Split(Regex(r"[\p{Han}]+|[\p{L}&&[^\p{Han}]]+|\p{N}{1,3}"), "isolated")]),
+        "line_ends": (None, [p.Split(Regex(r"\s+$"), "isolated")]),
+        "gpt4o": (None, [p.Split(Regex(GPT4O), "removed", invert=True)]),
+    }
+    for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+        cases[f"split_{behavior}"] = (None, [p.Split(" ", behavior)])
+        cases[f"invert_{behavior}"] = (None, [p.Split(Regex("[a-z]+"), behavior, invert=True)])
+    return cases
+
+
+GPT4O = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def record_steps(lines, charsmap):
+    """Bytes as ids, a space before every piece that has none: so the ids show where pieces begin.
+    A hash for every forty lines."""
+    out = []
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    for name, (normalizer, steps) in step_cases(charsmap).items():
+        tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+        if normalizer:
+            tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps + [pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)])
+        hashes = [fnv(i for line in lines[at:at + 40] for i in tokenizer.encode(line).ids) >> 8 for at in range(0, len(lines), 40)]
+        state = json.loads(tokenizer.to_str())
+        out.append({"name": name, "hashes": " ".join(f"{h:06x}" for h in hashes), "normalizer": state["normalizer"], "pre_tokenizer": state["pre_tokenizer"]})
+    text = ",\n".join(json.dumps(case, ensure_ascii=False) for case in out)
+    (OUT / "steps.json").write_text(f"[{text}]\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
@@ -264,6 +313,7 @@ def main():
     text = training_text(corpus)
     charsmap = record_sentencepiece(lines, text)
     record_hugging_face(lines, text, charsmap)
+    record_steps(lines, charsmap)
 
 
 if __name__ == "__main__":

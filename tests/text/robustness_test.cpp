@@ -21,7 +21,7 @@ void expect_quick(const Tokenizer& tokenizer, const std::string& text, const std
   const auto ids = tokenizer.encode(text, false, true);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_LT(took.count(), 20.0) << what;
-  EXPECT_GT(ids.size(), 0u);
+  EXPECT_LE(ids.size(), text.size() + 1);
   std::cout << what << ": " << took.count() << " s, " << ids.size() << " ids\n";
 }
 
