@@ -16,7 +16,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
                         processors, trainers)
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/text/data"
-FULL_LINES = 25  # lines whose ids are stored in full; the others as a hash
+FULL_LINES = 20  # lines whose ids are stored in full; the others as a hash
 
 WORDS = {
     "latin": "the quick brown fox jumps over lazy dogs while Mr Smith's cat wouldn't've cared I'LL we'd".split(),
@@ -30,7 +30,7 @@ WORDS = {
     "emoji": ["😀", "🎉", "👍🏽", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "❤️", "☕", "1️⃣", "🧑🏿‍🚀", "\u200d", "\ufe0f"],
     "code": ["def f(x):", "return x**2", "for (int i=0;i<n;++i)", "std::vector<int>", "#include <a.h>", "if(a&&b||!c)", "{}[]();", "a_b_c", "camelCaseName", "\"str\\n\"", "<div class='x'>", "/* c */", "//", "=>", "!=", "$x = @y;", "`cmd`", "\\begin{x}"],
     "marks2": ["...", "!!!", "?!", "—", "–", "“q”", "‘s’", "'s", "'LL", "'Re", "’s", "…", "(a)", "[b]", "#1", "@me", "50%", "$5", "€9", "~", "^", "|", "\\", "_", "__", "==="],
-    "special": ["<|endoftext|>", "<|im_start|>", "<|im_end|>user", "<s>", "</s>", "<unk>", "<0x0A>", "[INST]", "<|eot_id|>", "<repo_name>", "<pad>", "▁", "Ġ", "<mask>"],
+    "special": ["<|endoftext|>", "<|im_start|>", "<|im_end|>user", "<s>", "</s>", "<unk>", "<0x0A>", "[INST]", "<|eot_id|>", "<repo_name>", "<pad>", "▁", "Ġ", "<mask>", "<|tool|>", "[X]", " [X] ", "<|tool|>  x", "a[X]b"],
     "odd": ["\u00a0", "\u2003", "\u3000", "\u200b", "\ufeff", "\u0085", "\u2028", "\u180e", "\x00", "\x07", "\x7f", "\u00ad", "\ufffd", "\u202e", "\U000e0041", "\U0010ffff", "\u1680"],
 }
 GAPS = [" "] * 14 + ["", "", "", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\n ", "\t\t", "        ", "\u00a0", "\u3000", " \t ", "\r"]
@@ -80,7 +80,7 @@ def record(name, lines, encode):
     for i, line in enumerate(lines):
         ids = encode(line)
         full = " " + ",".join(map(str, ids)) if i % step == 8 else ""
-        out.append(f"{fnv(ids):08x}{full}\n")
+        out.append(f"{fnv(ids) >> 8:06x}{full}\n")
     (OUT / f"{name}.ids").write_text("".join(out))
 
 
@@ -96,6 +96,207 @@ def from_gguf(path):
     return tokenizer
 
 
+def training_text(corpus):
+    """English, and enough of the other scripts that their characters become pieces (or bytes)."""
+    rng = random.Random(7)
+    text = [line for line in corpus if len(line) > 40][:400]
+    for name in sorted(WORDS):
+        if name in ("odd", "special"):
+            continue
+        for _ in range(40):
+            text.append(" ".join(rng.choice(WORDS[name]) for _ in range(12)))
+    return text
+
+
+def train_sentencepiece(kind, text, **options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=model, model_type=kind, num_threads=1,
+        byte_fallback=True, minloglevel=2, hard_vocab_limit=False, user_defined_symbols=["<|tool|>", "[X]"],
+        **options)
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()), model.getvalue()
+
+
+def proto_field(blob, wanted):
+    """The bytes of one length-delimited field of a protobuf message."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = blob[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(blob):
+        tag = varint()
+        if tag & 7 == 2:
+            size = varint()
+            if tag >> 3 == wanted:
+                return blob[at:at + size]
+            at += size
+        elif tag & 7 == 0:
+            varint()
+        else:
+            at += 4 if tag & 7 == 5 else 8
+    return b""
+
+
+def charsmap_of(proto):
+    return proto_field(proto_field(proto, 3), 2)  # normalizer_spec.precompiled_charsmap
+
+
+def write_pieces(name, sp, charsmap):
+    """What a GGUF file would hold: kind, score and piece of each id, then the charsmap in hex."""
+    out = []
+    for i in range(sp.get_piece_size()):
+        kind = "unknown" if sp.is_unknown(i) else "control" if sp.is_control(i) else "byte" if sp.is_byte(i) else "unused" if sp.is_unused(i) else "user_defined" if sp.id_to_piece(i) in ("<|tool|>", "[X]") else "normal"
+        out.append(f"{kind[:2]} {sp.get_score(i)!r} {sp.id_to_piece(i)}\n")
+    out.append(f"charsmap {charsmap.hex()}\n")
+    (OUT / f"{name}.pieces").write_text("".join(out), newline="")
+
+
+def write_json(name, tokenizer):
+    state = json.loads(tokenizer.to_str())
+    (OUT / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def sentencepiece_as_json(sp, normalizer):
+    """Llama 2's shape: BPE over the whole text, spaces escaped by the normaliser."""
+    vocab = {sp.id_to_piece(i): i for i in range(sp.get_piece_size())}
+    merges = []
+    for piece, i in vocab.items():
+        if sp.is_byte(i) or sp.is_control(i) or sp.is_unknown(i) or piece in ("<|tool|>", "[X]"):
+            continue
+        for cut in range(1, len(piece)):
+            left, right = piece[:cut], piece[cut:]
+            if left in vocab and right in vocab:
+                merges.append((sp.get_score(i), vocab[left], vocab[right], left, right))
+    merges.sort(key=lambda m: (-m[0], m[1], m[2]))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[(m[3], m[4]) for m in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
+    tokenizer.add_tokens([AddedToken("<|tool|>", normalized=False, rstrip=True), AddedToken("[X]", normalized=True, single_word=True, lstrip=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace("{1,3}", "")
+
+
+def train_byte_level(pattern, text, normalizer, specials, size=700):
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=specials, show_progress=False)
+    tokenizer.train_from_iterator(text, trainer)
+    return tokenizer
+
+
+def train_unigram(text, charsmap):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first")
+    tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="first")
+    trainer = trainers.UnigramTrainer(vocab_size=700, unk_token="<unk>", special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
+    tokenizer.train_from_iterator(text, trainer)
+    return tokenizer
+
+
+# Replacements in the spirit of NFKC, and one that a longer rule hides ("f" "fi").
+RULES = {"ﬁ": "fi", "ﬀ": "ff", "①": "1", "Ⅷ": "VIII", "㎏": "kg", "ｱ": "ア", "Ａ": "A", "１": "1", "\u00a0": " ", "\u3000": " ", "\t": " ", "e\u0301": "é", "a\u0308": "ä", "…": "...", "\u200b": " ", "\u00ad": "", "½": "1/2", "n\u0303": "ñ"}
+
+
+def record_sentencepiece(lines, text):
+    rules = OUT / "rules.tsv"
+    rules.write_text("".join(" ".join(f"{ord(c):X}" for c in k) + "\t" + " ".join(f"{ord(c):X}" for c in v) + "\n" for k, v in RULES.items()))
+    bpe, proto = train_sentencepiece("bpe", text, vocab_size=1400, normalization_rule_name="identity", remove_extra_whitespaces=False)
+    write_pieces("sp_bpe", bpe, charsmap_of(proto))
+    record("sp_bpe", lines, bpe.encode)
+    unigram, proto = train_sentencepiece("unigram", text, vocab_size=1100, normalization_rule_tsv=str(rules))
+    rules.unlink()
+    write_pieces("sp_unigram", unigram, charsmap_of(proto))
+    record("sp_unigram", lines, unigram.encode)
+    legacy = sentencepiece_as_json(bpe, normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]))
+    write_json("llama2", legacy)
+    record("llama2", lines, lambda line: legacy.encode(line).ids)
+    return charsmap_of(proto)
+
+
+def record_hugging_face(lines, text, charsmap):
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    llama3 = train_byte_level(LLAMA3, text, None, specials)
+    state = json.loads(llama3.to_str())
+    state["model"]["ignore_merges"] = True
+    state["model"]["vocab"].update({"ĠViá»ĩt": 700, "Ġhello!": 701})  # whole words no merge makes
+    llama3 = Tokenizer.from_str(json.dumps(state))
+    write_json("llama3", llama3)
+    record("llama3", lines, lambda line: llama3.encode(line).ids)
+    qwen2 = train_byte_level(QWEN2, text, normalizers.NFC(), specials)
+    write_json("qwen2", qwen2)
+    record("qwen2", lines, lambda line: qwen2.encode(line).ids)
+    unigram = train_unigram(text, charsmap)
+    write_json("unigram", unigram)
+    record("unigram", lines, lambda line: unigram.encode(line).ids)
+
+
+def step_cases(charsmap):
+    """Normalisers and pre-tokenizers, each alone and in the combinations models use."""
+    n, p = normalizers, pre_tokenizers
+    cases = {
+        "nfc": (n.NFC(), []), "nfd": (n.NFD(), []), "nfkc": (n.NFKC(), []), "nfkd": (n.NFKD(), []),
+        "lowercase": (n.Lowercase(), []), "accents": (n.Sequence([n.NFD(), n.StripAccents()]), []),
+        "strip": (n.Strip(), []), "strip_left": (n.Strip(right=False), []), "nmt": (n.Nmt(), []),
+        "bert": (n.BertNormalizer(), [p.BertPreTokenizer()]),
+        "bert_cased": (n.BertNormalizer(lowercase=False, strip_accents=False, clean_text=False), []),
+        "replace": (n.Sequence([n.Replace("ab", "X"), n.Replace(Regex(r"\s+"), "_"), n.Prepend("^")]), []),
+        "precompiled": (n.Precompiled(charsmap), []),
+        "byte_level_normalizer": (n.ByteLevel(), []),
+        "digits": (None, [p.Digits()]), "digits_each": (None, [p.Digits(individual_digits=True)]),
+        "whitespace": (None, [p.Whitespace()]), "whitespace_split": (None, [p.WhitespaceSplit()]),
+        "punctuation": (None, [p.Punctuation()]), "char_delimiter": (None, [p.CharDelimiterSplit("a")]),
+        "gpt2": (None, [p.ByteLevel(add_prefix_space=True)]),
+        "metaspace": (None, [p.Metaspace()]), "metaspace_first": (None, [p.Metaspace(prepend_scheme="first")]),
+        "metaspace_whole": (None, [p.Metaspace(prepend_scheme="never", split=False)]),
+        "deepseek": (None, [p.Split(Regex(r"[\r\n]"), "isolated"), p.Split(Regex(r"\s?\p{L}+"), "isolated"), p.Split(Regex(r"\s?\p{P}+"), "isolated"), p.Split(Regex("[一-龥ࠀ-一가-퟿]+"), "isolated"), p.Digits(individual_digits=True)]),
+        "class_intersection": (None, [p.Split(Regex(r"[\p{Han}]+|[\p{L}&&[^\p{Han}]]+|\p{N}{1,3}"), "isolated")]),
+        "line_ends": (None, [p.Split(Regex(r"\s+$"), "isolated")]),
+        "gpt4o": (None, [p.Split(Regex(GPT4O), "removed", invert=True)]),
+    }
+    for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+        cases[f"split_{behavior}"] = (None, [p.Split(" ", behavior)])
+        cases[f"invert_{behavior}"] = (None, [p.Split(Regex("[a-z]+"), behavior, invert=True)])
+    return cases
+
+
+GPT4O = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def record_steps(lines, charsmap):
+    """Bytes as ids, a space before every piece that has none: so the ids show where pieces begin.
+    A hash for every forty lines."""
+    out = []
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    for name, (normalizer, steps) in step_cases(charsmap).items():
+        tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+        if normalizer:
+            tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps + [pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)])
+        hashes = [fnv(i for line in lines[at:at + 40] for i in tokenizer.encode(line).ids) >> 8 for at in range(0, len(lines), 40)]
+        state = json.loads(tokenizer.to_str())
+        out.append({"name": name, "hashes": " ".join(f"{h:06x}" for h in hashes), "normalizer": state["normalizer"], "pre_tokenizer": state["pre_tokenizer"]})
+    text = ",\n".join(json.dumps(case, ensure_ascii=False) for case in out)
+    (OUT / "steps.json").write_text(f"[{text}]\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
@@ -109,6 +310,10 @@ def main():
     record("smollm2", lines, lambda text: default.encode(text, add_special_tokens=False).ids)
     default.encode_special_tokens = True
     record("smollm2_plain", lines, lambda text: default.encode(text, add_special_tokens=False).ids)
+    text = training_text(corpus)
+    charsmap = record_sentencepiece(lines, text)
+    record_hugging_face(lines, text, charsmap)
+    record_steps(lines, charsmap)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 
 #include "text/bpe.h"
 #include "text/byte_map.h"
+#include "text/normalizer.h"
 #include "text/pipeline.h"
 #include "text/pre_names.h"
+#include "text/unigram.h"
 #include "text/utf8.h"
 
 namespace pagefold {
@@ -89,11 +91,55 @@ Result<std::unique_ptr<Tokenizer>> byte_level_bpe(GgufTokenizerSpec spec) {
   return make_pipeline_tokenizer(std::move(p));
 }
 
+// What a SentencePiece token decodes to.
+std::string sentencepiece_bytes(const VocabEntry& entry, const Normalizer& unescape) {
+  if (entry.kind == TokenKind::control || entry.kind == TokenKind::unknown) return entry.piece;
+  const int value = entry.kind == TokenKind::byte ? byte_piece_value(entry.piece) : -1;
+  return value >= 0 ? std::string(1, static_cast<char>(value)) : unescape(entry.piece);
+}
+
+Result<std::unique_ptr<Tokenizer>> sentencepiece(GgufTokenizerSpec spec) {
+  const bool unigram = spec.model == "t5";
+  Pipeline p;
+  SentencePieceRules rules{nullptr, spec.add_space_prefix, spec.remove_extra_whitespaces};
+  if (!spec.precompiled_charsmap.empty()) {
+    auto map = CharsMap::parse(spec.precompiled_charsmap);
+    if (!map.ok()) return with_context(map.status(), "tokenizer.ggml.precompiled_charsmap");
+    rules.map = *map;
+  }
+  p.normalizers.push_back(sentencepiece_normalizer(std::move(rules)));
+  p.vocab = std::make_shared<Vocabulary>(std::move(spec.tokens));
+  const Normalizer escape = replace_normalizer(" ", "\xE2\x96\x81");
+  const Normalizer unescape = replace_normalizer("\xE2\x96\x81", " ");
+  std::vector<double> scores;
+  p.bytes.resize(static_cast<size_t>(p.vocab->size()));
+  for (int32_t id = 0; id < p.vocab->size(); ++id) {
+    const VocabEntry& entry = (*p.vocab)[id];
+    if (entry.kind == TokenKind::control) {
+      PF_TRY(p.raw_tokens.add({.content = entry.piece, .id = id, .special = true}));
+    } else if (entry.kind == TokenKind::user_defined) {
+      // Looked for after the prefix space was added: such a token does not start a text anew.
+      PF_TRY(p.normalized_tokens.add({.content = escape(entry.piece), .id = id}));
+    }
+    p.bytes[static_cast<size_t>(id)] = sentencepiece_bytes(entry, unescape);
+    scores.push_back(entry.score);
+  }
+  if (unigram) {
+    p.model = make_unigram(p.vocab, std::move(scores), {spec.unk, true, true});
+  } else {
+    p.model = make_score_bpe(p.vocab, {.byte_fallback = true, .fuse_unk = true, .unk = spec.unk});
+  }
+  p.strips_first_space = spec.add_space_prefix;
+  surround(spec, spec.has_add_bos ? spec.add_bos : !unigram, p);
+  return make_pipeline_tokenizer(std::move(p));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufTokenizerSpec spec) {
   PF_TRY(check_spec(spec));
   if (spec.model == "gpt2") return byte_level_bpe(std::move(spec));
+  if (spec.model == "llama" || spec.model == "t5") return sentencepiece(std::move(spec));
   return unsupported("tokenizer model \"{}\" (tokenizer.ggml.model); known are: gpt2, llama, t5",
                      spec.model.substr(0, 60));
 }

@@ -81,8 +81,8 @@ inline void expect_recorded(const Tokenizer& tokenizer, const std::string& name,
   int wrong = 0;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::vector<int32_t> ids = tokenizer.encode(lines[i], add_special, parse_special);
-    const bool same = hash_ids(ids) == std::stoul(records[i].substr(0, 8), nullptr, 16) &&
-                      (records[i].size() < 9 || records[i].substr(9) == ids_to_text(ids));
+    const bool same = hash_ids(ids) >> 8 == std::stoul(records[i].substr(0, 6), nullptr, 16) &&
+                      (records[i].size() < 7 || records[i].substr(7) == ids_to_text(ids));
     if (same) continue;
     if (++wrong > 10) continue;
     std::string pieces;
