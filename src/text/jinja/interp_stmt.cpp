@@ -290,7 +290,7 @@ Result<Interp::Flow> Interp::exec_loop(const Stmt& s, const Loop& loop, const Va
   const auto outer = scope_;
   size_t i = 0;
   for (;; ++i) {
-    PF_TRY(heap_.step());
+    PF_TRY(heap_.step(4));
     loop.index0 = i;
     PF_ASSIGN(const bool more, loop.reach(*this, i));
     if (!more) break;
