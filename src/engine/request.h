@@ -1,11 +1,14 @@
 // A request in tokens and its answer in tokens. Text lives on the caller's side of this line.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -52,8 +55,8 @@ struct GenerationResult {
 // Shared by the engine thread (writer) and one consumer. All methods are thread-safe.
 class Generation {
  public:
-  // Takes the events that came since the last call; false when the generation has ended and all
-  // events were taken.
+  // Takes the events that came since the last call (`events` is cleared first). False when the
+  // generation has ended and all events were taken: the last events come with true.
   bool poll(std::vector<TokenEvent>& events);
   // Waits until poll would return something new or the end.
   void wait();
@@ -61,10 +64,12 @@ class Generation {
   // Valid once finished.
   const GenerationResult& result() const { return result_; }
   // Ends the generation before the next step; its blocks come back. Idempotent.
-  void cancel();
-  bool cancel_requested() const;
-  // Called on the engine thread, at most once a step, after new events or the end. Must not block.
-  // Set before submit, or call notifies at once if something is already there.
+  void cancel() { cancel_.store(true, std::memory_order_relaxed); }
+  bool cancel_requested() const { return cancel_.load(std::memory_order_relaxed); }
+  // Called on the engine thread, at most once a step, after new events or the end. Must not block
+  // and must not call on_change. Calls notify at once (on this thread) if something is already
+  // there. Once on_change returns, the callback set before is not running and is never called
+  // again.
   void on_change(std::function<void()> notify);
 
   // --- engine side ---
@@ -73,13 +78,14 @@ class Generation {
   void notify();  // wakes waiters and calls the callback if anything changed
 
  private:
-  mutable std::mutex mutex_;
-  struct Impl;
+  mutable std::mutex mutex_;  // events_, result_, finished_, dirty_
+  std::condition_variable changed_;
   std::vector<TokenEvent> events_;
   GenerationResult result_;
-  bool finished_ = false, dirty_ = false, cancel_ = false;
+  bool finished_ = false, dirty_ = false;
+  std::atomic<bool> cancel_{false};
+  std::mutex callback_mutex_;  // held while the callback runs; never taken inside mutex_
   std::function<void()> callback_;
-  std::shared_ptr<void> cv_;  // std::condition_variable, kept out of this header
 };
 
 }  // namespace pagefold

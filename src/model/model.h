@@ -40,6 +40,8 @@ class LanguageModel {
   virtual uint64_t block_bytes(const KvShape& kv) const = 0;
   virtual void blocks_freed(std::span<const BlockId> blocks) = 0;
   virtual uint64_t weight_bytes() const = 0;
+  // Committed bytes of the cache arena.
+  virtual uint64_t kv_resident_bytes() const { return 0; }
 };
 
 }  // namespace pagefold

@@ -1,0 +1,157 @@
+#include "engine/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/log.h"
+#include "kv/kv_options.h"
+
+namespace pagefold {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+bool fits_a_chunk(int block_size) {
+  return block_size == 16 || block_size == 32 || block_size == 64 || block_size == 128 ||
+         block_size == 256;
+}
+
+Status check_options(const EngineOptions& o) {
+  if (!fits_a_chunk(o.block_size)) {
+    return bad_input(
+        "--block-size: must be 16, 32, 64, 128 or 256 (whole strips of 16 slots that fill the "
+        "kernels' chunks of 256), got {}",
+        o.block_size);
+  }
+  if (o.max_num_seqs < 1 || o.max_num_seqs > 65536) {
+    return bad_input("--max-num-seqs: must be between 1 and 65536, got {}", o.max_num_seqs);
+  }
+  if (o.max_num_batched_tokens < 1 || o.max_num_batched_tokens > 1 << 20) {
+    return bad_input("--max-num-batched-tokens: must be between 1 and 1048576, got {}",
+                     o.max_num_batched_tokens);
+  }
+  if (o.max_queued_requests < 1) {
+    return bad_input("--max-queued-requests: must be at least 1, got {}", o.max_queued_requests);
+  }
+  if (!(o.memory_utilization > 0) || o.memory_utilization > 1) {
+    return bad_input("--memory-utilization: must be above 0 and at most 1, got {}",
+                     o.memory_utilization);
+  }
+  return check_kv_options(o.kv);
+}
+
+Result<int64_t> resolve_model_len(const EngineOptions& o, const ModelShape& model) {
+  if (o.max_model_len < 0 || o.max_model_len == 1 || o.max_model_len > int64_t{1} << 30) {
+    return bad_input(
+        "--max-model-len: must be between 2 (one prompt token, one answer token) and 2^30, or 0 "
+        "for the model's own limit; got {}",
+        o.max_model_len);
+  }
+  if (o.max_model_len == 0) {
+    if (model.context_length < 2) {
+      return bad_input("the model states no usable context length ({}); give --max-model-len",
+                       model.context_length);
+    }
+    return model.context_length;
+  }
+  if (model.context_length > 0 && o.max_model_len > model.context_length) {
+    if (!o.allow_long_context) {
+      return bad_input(
+          "--max-model-len {} is beyond the model's own limit of {} tokens; lower it, or add "
+          "--allow-long-context to run anyway (no quality is promised there)",
+          o.max_model_len, model.context_length);
+    }
+    log::warn("--max-model-len {} is beyond the model's own limit of {} tokens; answers may be bad",
+              o.max_model_len, model.context_length);
+  }
+  return o.max_model_len;
+}
+
+}  // namespace
+
+std::string with_commas(int64_t n) {
+  const std::string digits = std::to_string(n);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') out.push_back(',');
+    out.push_back(digits[i]);
+  }
+  return out;
+}
+
+CacheShape cache_shape(const EngineConfig& config, const ModelShape& model) {
+  return {model.n_layers, model.n_kv_heads, config.block_size, model.layer_window};
+}
+
+Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
+                           uint64_t block_bytes) {
+  const CacheShape shape = cache_shape(config, model);
+  const int64_t rows = config.max_num_batched_tokens;
+  const uint64_t blocks =
+      std::min<uint64_t>(config.kv_cache_memory_bytes / block_bytes, kNoBlock - 1);
+  PoolSize size;
+  size.n_blocks = static_cast<uint32_t>(blocks);
+  size.blocks_per_request = shape.peak_blocks(config.max_model_len, rows);
+  const auto n = static_cast<int64_t>(blocks);
+  if (size.blocks_per_request > n) {
+    int64_t fits = 0;
+    for (int64_t step = int64_t{1} << 30; step > 0; step /= 2) {
+      if (shape.peak_blocks(fits + step, rows) <= n) fits += step;
+    }
+    const uint64_t needed = static_cast<uint64_t>(size.blocks_per_request) * block_bytes;
+    const std::string way_out =
+        fits >= 2 ? fmt::format("lower --max-model-len to at most {}, or give", fits) : "give";
+    return bad_input(
+        "the KV cache is too small: one sequence of {} tokens needs {} bytes ({:.1f} MiB), but "
+        "only {} bytes ({:.1f} MiB) are available; {} at least that much with "
+        "--kv-cache-memory-bytes",
+        config.max_model_len, needed, static_cast<double>(needed) / kMiB,
+        config.kv_cache_memory_bytes, static_cast<double>(config.kv_cache_memory_bytes) / kMiB,
+        way_out);
+  }
+  size.concurrency = static_cast<double>(n) / static_cast<double>(size.blocks_per_request);
+  const bool windows = std::any_of(model.layer_window.begin(), model.layer_window.end(),
+                                   [](int64_t w) { return w > 0; });
+  size.capacity_tokens =
+      windows ? static_cast<int64_t>(size.concurrency * static_cast<double>(config.max_model_len))
+              : n / shape.n_tables() * config.block_size;
+  return size;
+}
+
+Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
+                                    DType kv_dtype, uint64_t free_memory) {
+  PF_TRY(check_options(options));
+  EngineConfig config;
+  config.block_size = options.block_size;
+  config.max_num_batched_tokens = options.max_num_batched_tokens;
+  config.max_num_seqs = options.max_num_seqs;
+  // Every running sequence must be able to move in every step.
+  if (config.max_num_seqs > config.max_num_batched_tokens) {
+    log::warn("at most {} sequences run at once, as --max-num-batched-tokens is {}",
+              config.max_num_batched_tokens, config.max_num_batched_tokens);
+    config.max_num_seqs = config.max_num_batched_tokens;
+  }
+  config.max_queued_requests = options.max_queued_requests;
+  config.k_dtype = config.v_dtype = kv_dtype;
+  PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));
+
+  const uint64_t block_bytes = 2 * dtype_bytes(kv_dtype) *
+                               static_cast<uint64_t>(options.block_size) *
+                               static_cast<uint64_t>(model.head_dim);
+  config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
+  if (options.kv_cache_memory_bytes == 0) {
+    const auto share =
+        static_cast<uint64_t>(options.memory_utilization * static_cast<double>(free_memory));
+    const int64_t longest =
+        cache_shape(config, model).peak_blocks(config.max_model_len, config.max_num_batched_tokens);
+    const uint64_t useful =
+        static_cast<uint64_t>(config.max_num_seqs) * static_cast<uint64_t>(longest) * block_bytes;
+    config.kv_cache_memory_bytes = std::min(share, useful);
+  }
+  config.kv_cache_memory_bytes -= config.kv_cache_memory_bytes % block_bytes;
+  PF_TRY(pool_size(config, model, block_bytes).status());
+  return config;
+}
+
+}  // namespace pagefold

@@ -1,0 +1,50 @@
+#include "engine/queue.h"
+
+#include <iterator>
+#include <utility>
+
+namespace pagefold {
+
+Status RequestQueue::push(std::unique_ptr<Sequence> sequence) {
+  {
+    std::lock_guard lock(mutex_);
+    if (waiting_ >= limit_) {
+      return exhausted(
+          "the queue is full: {} requests are waiting (--max-queued-requests {}); try again later",
+          waiting_, limit_);
+    }
+    ++waiting_;
+    sequence->arrival = next_arrival_++;
+    arrived_.push_back(std::move(sequence));
+  }
+  changed_.notify_one();
+  return ok_status();
+}
+
+void RequestQueue::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_one();
+}
+
+bool RequestQueue::take(std::vector<std::unique_ptr<Sequence>>& out, bool block) {
+  std::unique_lock lock(mutex_);
+  if (block) changed_.wait(lock, [this] { return closed_ || !arrived_.empty(); });
+  std::move(arrived_.begin(), arrived_.end(), std::back_inserter(out));
+  arrived_.clear();
+  return !closed_;
+}
+
+void RequestQueue::left(int n) {
+  std::lock_guard lock(mutex_);
+  waiting_ -= n;
+}
+
+int RequestQueue::waiting() const {
+  std::lock_guard lock(mutex_);
+  return waiting_;
+}
+
+}  // namespace pagefold

@@ -1,0 +1,127 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace pagefold {
+namespace {
+
+// Share of the pool that admission leaves for the decoding of what already runs.
+constexpr uint32_t kWatermarkDivisor = 50;
+
+}  // namespace
+
+Scheduler::Scheduler(const EngineConfig& config, const CacheShape& shape, BlockPool& pool,
+                     int max_logit_rows)
+    : config_(config), shape_(shape), pool_(pool), max_logit_rows_(max_logit_rows) {
+  running_.reserve(static_cast<size_t>(config.max_num_seqs));
+  plan_.items.reserve(static_cast<size_t>(config.max_num_seqs));
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+
+const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
+  rows_left_ = config_.max_num_batched_tokens;
+  logits_left_ = max_logit_rows_;
+  paused_now_ = false;
+  newly_admitted_ = 0;
+  for (const auto& s : running_) s->scheduled_rows = s->scheduled_logits = 0;
+
+  // Pausing removes from the back of running_, so indices stay good.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->gap() == 1) schedule(*running_[i], freed);
+  }
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->gap() > 1) schedule(*running_[i], freed);
+  }
+  if (!paused_now_) admit(freed);
+
+  plan_.items.clear();
+  plan_.rows = plan_.logit_rows = 0;
+  for (const auto& s : running_) {
+    if (s->scheduled_rows == 0) continue;
+    plan_.items.push_back({s.get(), s->scheduled_rows});
+    plan_.rows += s->scheduled_rows;
+    plan_.logit_rows += s->scheduled_logits;
+  }
+  PF_CHECK(empty() || !plan_.items.empty(), "a step without work");
+  return plan_;
+}
+
+int64_t Scheduler::rows_allowed(const Sequence& s) const {
+  int64_t rows = std::min<int64_t>(s.gap(), rows_left_);
+  // From the first wanted row on, every row may want logits.
+  return std::min(rows, s.first_logit_row() - s.n_computed + logits_left_);
+}
+
+void Scheduler::schedule(Sequence& s, std::vector<BlockId>& freed) {
+  const int64_t rows = rows_allowed(s);
+  if (rows <= 0) return;
+  while (!s.cache.reserve(pool_, rows)) {
+    PF_CHECK(running_.size() > 1, "the pool cannot hold one sequence");
+    const bool self = running_.back().get() == &s;
+    pause_youngest(freed);
+    if (self) return;
+  }
+  s.scheduled_rows = static_cast<int>(rows);
+  for (int64_t r = s.n_computed; r < s.n_computed + rows; ++r) {
+    s.scheduled_logits += s.wants_logits(r) ? 1 : 0;
+  }
+  rows_left_ -= s.scheduled_rows;
+  logits_left_ -= s.scheduled_logits;
+  s.peak_blocks = std::max(s.peak_blocks, s.cache.held_blocks());
+}
+
+void Scheduler::pause_youngest(std::vector<BlockId>& freed) {
+  std::unique_ptr<Sequence> s = std::move(running_.back());
+  running_.pop_back();
+  rows_left_ += s->scheduled_rows;
+  logits_left_ += s->scheduled_logits;
+  s->scheduled_rows = s->scheduled_logits = 0;
+  log::info(
+      "{}: paused for want of cache blocks, {} tokens will be computed again ({} of {} in use)",
+      s->request.id, s->n_computed, pool_.used_count(), pool_.total());
+  s->cache.free_all(pool_, freed);
+  s->n_computed = 0;
+  ++s->times_paused;
+  ++preemptions_;
+  paused_now_ = true;
+  const auto at = std::upper_bound(
+      waiting_.begin(), waiting_.end(), s->arrival,
+      [](uint64_t arrival, const auto& other) { return arrival < other->arrival; });
+  waiting_.insert(at, std::move(s));
+}
+
+bool Scheduler::fits(const Sequence& newcomer) const {
+  if (running_.empty()) return true;
+  const int64_t step = config_.max_num_batched_tokens;
+  int64_t needed =
+      shape_.peak_blocks(newcomer.next_pos(), step) + pool_.total() / kWatermarkDivisor;
+  for (const auto& s : running_) {
+    needed +=
+        std::max<int64_t>(0, shape_.peak_blocks(s->next_pos(), step) - s->cache.held_blocks());
+  }
+  return needed <= pool_.free_count();
+}
+
+void Scheduler::admit(std::vector<BlockId>& freed) {
+  while (!waiting_.empty() && rows_left_ > 0 && logits_left_ > 0 &&
+         running_.size() < static_cast<size_t>(config_.max_num_seqs) && fits(*waiting_.front())) {
+    std::unique_ptr<Sequence> s = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!s->admitted) {
+      s->admitted = Clock::now();
+      ++newly_admitted_;
+    }
+    Sequence& added = *s;
+    PF_DCHECK(running_.empty() || running_.back()->arrival < s->arrival);
+    running_.push_back(std::move(s));
+    schedule(added, freed);
+    if (paused_now_) return;
+  }
+}
+
+}  // namespace pagefold

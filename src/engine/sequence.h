@@ -1,0 +1,71 @@
+// One request on the engine thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+#include "kv/cache.h"
+
+namespace pagefold {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Its numbers, each with one writer:
+//   n_prompt    submit; constant
+//   next_pos()  the engine, when a token was chosen; only grows
+//   n_computed  the engine, after a forward pass; back to 0 when the sequence is paused
+//   len         the cache (commit, free_all)
+struct Sequence {
+  Sequence(const CacheShape& shape, Request r)
+      : request(std::move(r)),
+        tokens(std::move(request.tokens)),
+        n_prompt(static_cast<int64_t>(tokens.size())),
+        cache(shape) {}
+
+  int64_t next_pos() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t n_generated() const { return next_pos() - n_prompt; }
+  // Rows to compute before the next token can be chosen; 1 while decoding.
+  int64_t gap() const { return next_pos() - n_computed; }
+  // First row >= n_computed whose logits are wanted: a row whose prompt log-probabilities are still
+  // missing, else the last one.
+  int64_t first_logit_row() const {
+    const auto done = static_cast<int64_t>(prompt_logprobs.size());  // entry r + 1 needs row r
+    if (request.sampling.prompt_logprobs && done < n_prompt) {
+      return n_computed > done - 1 ? n_computed : done - 1;
+    }
+    return next_pos() - 1;
+  }
+  bool wants_logits(int64_t row) const {
+    if (row == next_pos() - 1) return true;
+    const auto done = static_cast<int64_t>(prompt_logprobs.size());
+    return request.sampling.prompt_logprobs && row >= done - 1 && row < n_prompt - 1;
+  }
+
+  Request request;  // its tokens live below
+  std::shared_ptr<Generation> generation;
+  uint64_t arrival = 0;         // order of submission
+  int64_t max_tokens = 0;       // resolved
+  uint64_t seed = 0;            // resolved
+  std::vector<int32_t> tokens;  // prompt, then what was generated; token i has position i
+  const int64_t n_prompt;
+  int64_t n_computed = 0;
+  SequenceCache cache;
+  int64_t peak_blocks = 0;
+  int scheduled_rows = 0, scheduled_logits = 0;  // of the step being planned
+  int times_paused = 0;
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+
+  Clock::time_point submitted{}, last_token{};
+  std::optional<Clock::time_point> admitted, first_token;
+};
+
+}  // namespace pagefold

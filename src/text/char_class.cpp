@@ -1,0 +1,28 @@
+#include "text/char_class.h"
+
+#include <unicode/uchar.h>
+
+namespace pagefold {
+namespace {
+
+uint32_t category(char32_t c) { return U_GET_GC_MASK(static_cast<UChar32>(c)); }
+
+}  // namespace
+
+bool is_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
+bool is_word_char(char32_t c) {
+  const auto u = static_cast<UChar32>(c);
+  return (category(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
+         u_hasBinaryProperty(u, UCHAR_ALPHABETIC) || u_hasBinaryProperty(u, UCHAR_JOIN_CONTROL);
+}
+bool is_numeric(char32_t c) { return (category(c) & U_GC_N_MASK) != 0; }
+bool is_punctuation(char32_t c) {
+  const bool ascii = (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
+                     (c >= 123 && c <= 126);
+  return ascii || (category(c) & U_GC_P_MASK) != 0;
+}
+bool is_mark(char32_t c) { return (category(c) & U_GC_M_MASK) != 0; }
+bool is_nonspacing(char32_t c) { return (category(c) & U_GC_MN_MASK) != 0; }
+bool is_control(char32_t c) { return (category(c) & U_GC_C_MASK) != 0; }
+
+}  // namespace pagefold
