@@ -2,6 +2,10 @@
 
 #include <simdjson.h>
 
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
 namespace pagefold {
 namespace {
 
@@ -12,7 +16,19 @@ Json to_tree(const sj::element& e) {
   switch (e.type()) {
     case sj::element_type::OBJECT: {
       Json object = Json::object();
-      for (const auto field : sj::object(e)) object[std::string(field.key)] = to_tree(field.value);
+      // The ordered tree searches its keys one by one; an index keeps big objects linear. Of equal
+      // keys the last value counts.
+      using Fields = std::vector<Json::object_t::value_type>;
+      auto& fields = static_cast<Fields&>(object.get_ref<Json::object_t&>());
+      std::unordered_map<std::string_view, size_t> index;
+      for (const auto field : sj::object(e)) {
+        const auto [at, added] = index.emplace(field.key, fields.size());
+        if (added) {
+          fields.emplace_back(std::string(field.key), to_tree(field.value));
+        } else {
+          fields[at->second].second = to_tree(field.value);
+        }
+      }
       return object;
     }
     case sj::element_type::ARRAY: {
@@ -20,12 +36,18 @@ Json to_tree(const sj::element& e) {
       for (const auto item : sj::array(e)) array.push_back(to_tree(item));
       return array;
     }
-    case sj::element_type::STRING: return Json(std::string(std::string_view(e)));
-    case sj::element_type::INT64: return Json(int64_t(e));
-    case sj::element_type::UINT64: return Json(uint64_t(e));
-    case sj::element_type::DOUBLE: return Json(double(e));
-    case sj::element_type::BOOL: return Json(bool(e));
-    case sj::element_type::NULL_VALUE: return Json(nullptr);
+    case sj::element_type::STRING:
+      return Json(std::string(std::string_view(e)));
+    case sj::element_type::INT64:
+      return Json(int64_t(e));
+    case sj::element_type::UINT64:
+      return Json(uint64_t(e));
+    case sj::element_type::DOUBLE:
+      return Json(double(e));
+    case sj::element_type::BOOL:
+      return Json(bool(e));
+    case sj::element_type::NULL_VALUE:
+      return Json(nullptr);
   }
   return Json(nullptr);
 }
@@ -48,21 +70,27 @@ std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += dump_json(Json(text));
-}
+void append_json_string(std::string& out, std::string_view text) { out += dump_json(Json(text)); }
 
 std::string_view json_kind(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "object";
-    case Json::value_t::array: return "array";
-    case Json::value_t::string: return "string";
-    case Json::value_t::boolean: return "boolean";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "object";
+    case Json::value_t::array:
+      return "array";
+    case Json::value_t::string:
+      return "string";
+    case Json::value_t::boolean:
+      return "boolean";
     case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned: return "integer";
-    case Json::value_t::number_float: return "number";
-    default: return "value";
+    case Json::value_t::number_unsigned:
+      return "integer";
+    case Json::value_t::number_float:
+      return "number";
+    default:
+      return "value";
   }
 }
 
