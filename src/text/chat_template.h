@@ -3,7 +3,9 @@
 // are untrusted: steps, recursion and output are limited.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,9 @@ struct TemplateLimits {
   int max_depth = 64;
   int64_t max_steps = 10'000'000;
   size_t max_output_bytes = 16 << 20;
+  // The clock of strftime_now, in seconds since 1970, shown as UTC; for tests. None: local time
+  // now.
+  std::optional<int64_t> fixed_time;
 };
 
 class ChatTemplate {
