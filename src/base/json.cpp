@@ -2,6 +2,10 @@
 
 #include <simdjson.h>
 
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
 namespace pagefold {
 namespace {
 
@@ -12,7 +16,19 @@ Json to_tree(const sj::element& e) {
   switch (e.type()) {
     case sj::element_type::OBJECT: {
       Json object = Json::object();
-      for (const auto field : sj::object(e)) object[std::string(field.key)] = to_tree(field.value);
+      // The ordered tree searches its keys one by one; an index keeps big objects linear. Of equal
+      // keys the last value counts.
+      using Fields = std::vector<Json::object_t::value_type>;
+      auto& fields = static_cast<Fields&>(object.get_ref<Json::object_t&>());
+      std::unordered_map<std::string_view, size_t> index;
+      for (const auto field : sj::object(e)) {
+        const auto [at, added] = index.emplace(field.key, fields.size());
+        if (added) {
+          fields.emplace_back(std::string(field.key), to_tree(field.value));
+        } else {
+          fields[at->second].second = to_tree(field.value);
+        }
+      }
       return object;
     }
     case sj::element_type::ARRAY: {

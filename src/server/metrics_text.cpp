@@ -1,0 +1,137 @@
+#include "server/metrics_text.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "base/dtype.h"
+
+namespace pagefold {
+namespace {
+
+std::string escaped(std::string_view label) {
+  std::string out;
+  for (const char c : label) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '\\' || c == '"') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+class Exposition {
+ public:
+  explicit Exposition(std::string labels) : labels_(std::move(labels)) {}
+
+  void describe(std::string_view name, std::string_view type, std::string_view help) {
+    fmt::format_to(std::back_inserter(out_), "# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+  }
+  template <class T>
+  void sample(std::string_view name, T value, std::string_view more_labels = "") {
+    fmt::format_to(std::back_inserter(out_), "{}{{{}{}{}}} {}\n", name, labels_,
+                   more_labels.empty() ? "" : ",", more_labels, value);
+  }
+  template <class T>
+  void gauge(std::string_view name, std::string_view help, T value) {
+    describe(name, "gauge", help);
+    sample(name, value);
+  }
+  template <class T>
+  void counter(std::string_view name, std::string_view help, T value) {
+    describe(name, "counter", help);
+    sample(name, value);
+  }
+  void histogram(std::string_view name, std::string_view help, const Histogram& h) {
+    describe(name, "histogram", help);
+    const std::string bucket = fmt::format("{}_bucket", name);
+    uint64_t below = 0;
+    for (size_t i = 0; i < h.bounds.size(); ++i) {
+      below += i < h.counts.size() ? h.counts[i] : 0;
+      sample(bucket, below, fmt::format("le=\"{}\"", h.bounds[i]));
+    }
+    sample(bucket, h.n, "le=\"+Inf\"");
+    sample(fmt::format("{}_sum", name), h.sum);
+    sample(fmt::format("{}_count", name), h.n);
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string labels_, out_;
+};
+
+void add_counts(Exposition& x, const EngineMetrics& m) {
+  x.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", m.prompt_tokens);
+  x.counter("vllm:generation_tokens_total", "Tokens generated.", m.generation_tokens);
+  x.counter("vllm:num_preemptions_total", "Sequences paused to free cache blocks.", m.preemptions);
+  x.describe("vllm:request_success_total", "counter", "Finished requests by reason.");
+  x.sample("vllm:request_success_total", m.finished_stop, "finished_reason=\"stop\"");
+  x.sample("vllm:request_success_total", m.finished_length, "finished_reason=\"length\"");
+  x.sample("vllm:request_success_total", m.finished_abort, "finished_reason=\"abort\"");
+  x.sample("vllm:request_success_total", m.finished_error, "finished_reason=\"error\"");
+}
+
+void add_histograms(Exposition& x, const EngineMetrics& m) {
+  x.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", m.ttft_s);
+  x.histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request.",
+              m.inter_token_s);
+  x.histogram("vllm:time_per_output_token_seconds", "Older name of inter_token_latency_seconds.",
+              m.inter_token_s);
+  x.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", m.e2e_s);
+  x.histogram("vllm:request_queue_time_seconds", "Waiting for admission.", m.queue_s);
+  x.histogram("vllm:request_prefill_time_seconds", "From admission to the first token.",
+              m.prefill_s);
+  x.histogram("vllm:request_decode_time_seconds", "From the first to the last token.", m.decode_s);
+  x.histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", m.request_prompt_tokens);
+  x.histogram("vllm:request_generation_tokens", "Generated tokens of a request.",
+              m.request_generation_tokens);
+  x.histogram("vllm:iteration_tokens_total", "Tokens computed in one step.", m.iteration_tokens);
+}
+
+void add_ours(Exposition& x, const EngineMetrics& m) {
+  x.gauge("pagefold_kv_blocks_total", "Blocks of the KV pool.", m.blocks_total);
+  x.gauge("pagefold_kv_blocks_used", "Blocks held by sequences.", m.blocks_used);
+  x.gauge("pagefold_kv_block_bytes", "Bytes of one block (keys and values of one layer and head).",
+          m.kv_block_bytes);
+  x.gauge("pagefold_kv_resident_bytes", "Bytes of the KV pool that are committed.",
+          m.kv_resident_bytes);
+  x.counter("pagefold_steps_total", "Steps of the engine.", m.steps);
+  x.describe("pagefold_stage_seconds_total", "counter", "Time spent in each stage of the step.");
+  constexpr std::string_view kStages[] = {"plan", "forward", "sample", "emit"};
+  for (size_t i = 0; i < m.stage_s.size(); ++i) {
+    x.sample("pagefold_stage_seconds_total", m.stage_s[i], fmt::format("stage=\"{}\"", kStages[i]));
+  }
+}
+
+}  // namespace
+
+std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
+                         std::string_view model_name,
+                         const std::vector<std::pair<std::string, uint64_t>>& http_requests) {
+  Exposition x(fmt::format("model_name=\"{}\",engine=\"0\"", escaped(model_name)));
+  x.gauge("vllm:num_requests_running", "Requests in the running batch.", m.running);
+  x.gauge("vllm:num_requests_waiting", "Requests waiting for admission.", m.waiting);
+  const double used = m.blocks_total > 0
+                          ? static_cast<double>(m.blocks_used) / static_cast<double>(m.blocks_total)
+                          : 0.0;
+  x.gauge("vllm:kv_cache_usage_perc", "Used share of the KV pool, 0 to 1.", used);
+  x.gauge("vllm:gpu_cache_usage_perc", "Older name of kv_cache_usage_perc.", used);
+  x.describe("vllm:cache_config_info", "gauge", "Settings of the KV cache as labels.");
+  x.sample("vllm:cache_config_info", 1,
+           fmt::format(
+               R"(block_size="{}",cache_dtype="{}",num_gpu_blocks="{}",kv_cache_memory_bytes="{}")",
+               config.block_size, dtype_name(config.k_dtype), m.blocks_total,
+               config.kv_cache_memory_bytes));
+  add_counts(x, m);
+  add_histograms(x, m);
+  add_ours(x, m);
+  x.describe("pagefold_http_requests_total", "counter", "HTTP requests by path.");
+  for (const auto& [path, n] : http_requests) {
+    x.sample("pagefold_http_requests_total", n, fmt::format("path=\"{}\"", escaped(path)));
+  }
+  return x.take();
+}
+
+}  // namespace pagefold

@@ -1,0 +1,20 @@
+// The engine's figures in the Prometheus text format (version 0.0.4). Names that vLLM has too carry
+// its prefix and labels, so that existing dashboards work; ours begin with pagefold_.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace pagefold {
+
+// http_requests: (path, requests so far).
+std::string metrics_text(const EngineMetrics& metrics, const EngineConfig& config,
+                         std::string_view model_name,
+                         const std::vector<std::pair<std::string, uint64_t>>& http_requests);
+
+}  // namespace pagefold

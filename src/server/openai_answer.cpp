@@ -1,0 +1,203 @@
+#include "server/openai_answer.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <ctime>
+#include <random>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/random.h"
+
+namespace pagefold {
+namespace {
+
+// 32 hexadecimal digits: random at the start of the process, then counted through a cipher.
+std::string new_id(std::string_view prefix) {
+  static const uint64_t key = [] {
+    std::random_device device;
+    return (uint64_t{device()} << 32) | device();
+  }();
+  static std::atomic<uint64_t> counter{0};
+  const auto w = philox4x32(key, counter.fetch_add(1));
+  return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", prefix, w[0], w[1], w[2], w[3]);
+}
+
+}  // namespace
+
+void send_error(Responder& responder, const ApiError& error) {
+  HttpHeaders headers = {{"Content-Type", "application/json"}};
+  if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
+  responder.send(error.status, std::move(headers), error.body());
+}
+
+AnswerJob::AnswerJob(const ApiModel& model, EnginePort& engine, CompletionRequest request,
+                     std::shared_ptr<Responder> responder)
+    : model_(model),
+      engine_(engine),
+      request_(std::move(request)),
+      responder_(std::move(responder)),
+      names_(*model.tokenizer, request_.return_tokens_as_token_ids),
+      id_(new_id(request_.chat ? "chatcmpl-" : "cmpl-")),
+      created_(static_cast<int64_t>(std::time(nullptr))) {}
+
+AnswerJob::~AnswerJob() { cancel_all(); }
+
+void AnswerJob::start(const ApiModel& model, EnginePort& engine, CompletionRequest request,
+                      std::shared_ptr<Responder> responder) {
+  std::shared_ptr<AnswerJob> job(
+      new AnswerJob(model, engine, std::move(request), std::move(responder)));
+  if (auto error = job->submit()) {
+    job->finished_ = true;
+    job->cancel_all();
+    return send_error(*job->responder_, *error);
+  }
+  // From here on the responder's callbacks keep the job alive; the end of the answer drops them.
+  job->responder_->on_closed([job] {
+    job->finished_ = true;
+    job->cancel_all();
+  });
+  if (job->request_.stream) {
+    job->stream_head_ = job->head(job->request_.chat ? "chat.completion.chunk" : "text_completion");
+    job->responder_->begin_stream(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+                                        {"Cache-Control", "no-cache"},
+                                        {"X-Accel-Buffering", "no"}});
+    job->responder_->on_writable([job] { job->pump(); });
+  }
+  job->watch_generations();
+}
+
+std::optional<ApiError> AnswerJob::submit() {
+  for (const Prompt& prompt : request_.prompts) {
+    for (int64_t i = 0; i < request_.n; ++i) {
+      Request r;
+      r.id = fmt::format("{}-{}", id_, slots_.size());
+      r.tokens = prompt.tokens;
+      r.sampling = request_.sampling;
+      if (r.sampling.seed) *r.sampling.seed += static_cast<uint64_t>(i);
+      r.eos_token_ids = model_.eos_token_ids;
+      r.kv = request_.kv;
+      auto generation = engine_.submit(std::move(r));
+      if (!generation.ok()) return api_error(generation.status());
+      Slot& slot = slots_.emplace_back(model_, request_);
+      slot.generation = *std::move(generation);
+      slot.prompt = &prompt;
+    }
+  }
+  return std::nullopt;
+}
+
+// The engine calls back on its own thread, at most once a step: all it does is post one pump().
+void AnswerJob::watch_generations() {
+  for (Slot& slot : slots_) {
+    slot.generation->on_change([weak = weak_from_this()] {
+      const auto job = weak.lock();
+      if (job && !job->scheduled_.exchange(true)) {
+        job->responder_->post([job] { job->pump(); });
+      }
+    });
+  }
+}
+
+void AnswerJob::pump() {
+  scheduled_ = false;
+  bool all_done = true;
+  for (size_t i = 0; i < slots_.size() && !finished_; ++i) {
+    if (!advance(i)) return;
+    all_done = all_done && slots_[i].done;
+  }
+  if (finished_ || !all_done) return;
+  finished_ = true;
+  if (request_.stream) {
+    end_stream();
+  } else {
+    send_plain();
+  }
+}
+
+bool AnswerJob::advance(size_t index) {
+  Slot& slot = slots_[index];
+  while (!slot.done && !finished_) {
+    if (request_.stream && responder_->queued_bytes() >= responder_->max_queued_bytes()) {
+      return false;
+    }
+    if (slot.next < slot.events.size()) {
+      take(index, slot.events[slot.next++]);
+    } else if (slot.engine_ended) {
+      finish_slot(index);
+    } else {
+      slot.next = 0;
+      slot.engine_ended = !slot.generation->poll(slot.events);
+      if (!slot.engine_ended && slot.events.empty()) break;
+    }
+  }
+  return true;
+}
+
+void AnswerJob::take(size_t index, const TokenEvent& event) {
+  Slot& slot = slots_[index];
+  if (slot.choice.stopped() || request_.prompt_only) return;
+  const std::string text = slot.choice.push(event);
+  if (slot.choice.stopped()) slot.generation->cancel();  // a stop string; else it ends by itself
+  if (!request_.stream) {
+    slot.text += text;
+    return;
+  }
+  write_first(index);
+  if (!text.empty()) write_delta(index, text, "");
+}
+
+void AnswerJob::finish_slot(size_t index) {
+  Slot& slot = slots_[index];
+  slot.done = true;
+  const GenerationResult& result = slot.generation->result();
+  if (result.reason == FinishReason::error) {
+    log::error("{}: {}", id_, result.error);
+    return fail({.status = 500, .message = "The engine failed on this request.", .param = {}});
+  }
+  const std::string text = slot.choice.finish();
+  if (!request_.stream) {
+    slot.text += text;
+    return;
+  }
+  write_first(index);
+  if (!text.empty()) write_delta(index, text, "");
+  write_delta(index, "", request_.prompt_only ? "length" : slot.choice.finish_reason(result));
+}
+
+void AnswerJob::cancel_all() {
+  for (Slot& slot : slots_) {
+    if (slot.generation) slot.generation->cancel();
+  }
+}
+
+void AnswerJob::fail(const ApiError& error) {
+  finished_ = true;
+  cancel_all();
+  if (!request_.stream) return send_error(*responder_, error);
+  std::string events;
+  append_sse(events, error.body());
+  append_sse(events, "[DONE]");
+  responder_->write(events);
+  responder_->end();
+}
+
+UsageTotals AnswerJob::usage() const {
+  UsageTotals u;
+  for (const Prompt& p : request_.prompts) u.prompt_tokens += static_cast<int64_t>(p.tokens.size());
+  for (const Slot& s : slots_) {
+    u.completion_tokens += s.choice.completion_tokens();
+    if (s.done) u.add(s.generation->result());
+  }
+  return u;
+}
+
+std::string AnswerJob::head(std::string_view object) const {
+  std::string out =
+      fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":)", id_, object, created_);
+  append_json_string(out, model_.names.front());
+  return out;
+}
+
+}  // namespace pagefold

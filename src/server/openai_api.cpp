@@ -1,0 +1,254 @@
+#include "server/openai_api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/json.h"
+#include "server/metrics_text.h"
+#include "server/openai_answer.h"
+
+namespace pagefold {
+namespace {
+
+const HttpHeaders kJson = {{"Content-Type", "application/json"}};
+
+// Time does not depend on where the texts differ.
+bool equal_in_constant_time(std::string_view expected, std::string_view got) {
+  unsigned difference = expected.size() == got.size() ? 0 : 1;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const char g = i < got.size() ? got[i] : '\0';
+    difference |= static_cast<unsigned char>(expected[i]) ^ static_cast<unsigned char>(g);
+  }
+  return difference == 0;
+}
+
+// "%2F" -> "/"; a bad escape stays as it is.
+std::string percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
+        digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// nullopt: the body may be read as JSON. An absent type is taken for JSON; a form is what a browser
+// can send across origins, and what curl -d sends when the header is forgotten.
+std::optional<ApiError> check_media(const HttpRequest& request) {
+  const std::string_view encoding = request.header("Content-Encoding");
+  if (!encoding.empty() && !equal_ignoring_case(encoding, "identity")) {
+    return ApiError{
+        .status = 415, .message = "Compressed request bodies are not accepted.", .param = {}};
+  }
+  std::string_view type = request.header("Content-Type");
+  type = type.substr(0, std::min(type.find(';'), type.size()));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  if (type.empty() || equal_ignoring_case(type, "application/json")) return std::nullopt;
+  return ApiError{
+      .status = 415,
+      .message = "The request body must be JSON: send the header Content-Type: application/json.",
+      .param = {}};
+}
+
+}  // namespace
+
+const std::array<OpenAiApi::Route, 10> OpenAiApi::kRoutes = {{
+    {"/health", "GET, HEAD, OPTIONS", true, &OpenAiApi::health},
+    {"/ping", "GET, HEAD, POST, OPTIONS", true, &OpenAiApi::health},
+    {"/version", "GET, HEAD, OPTIONS", true, &OpenAiApi::version},
+    {"/metrics", "GET, HEAD, OPTIONS", true, &OpenAiApi::metrics},
+    {"/v1/models", "GET, HEAD, OPTIONS", false, &OpenAiApi::models},
+    {"/v1/models/", "GET, HEAD, OPTIONS", false, &OpenAiApi::one_model},  // a prefix
+    {"/v1/completions", "POST, OPTIONS", false, &OpenAiApi::completions},
+    {"/v1/chat/completions", "POST, OPTIONS", false, &OpenAiApi::chat},
+    {"/tokenize", "POST, OPTIONS", false, &OpenAiApi::tokenize},
+    {"/detokenize", "POST, OPTIONS", false, &OpenAiApi::detokenize},
+}};
+
+OpenAiApi::OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options)
+    : model_(std::move(model)),
+      engine_(engine),
+      options_(std::move(options)),
+      created_(static_cast<int64_t>(std::time(nullptr))) {}
+
+std::string OpenAiApi::error_body(int status, std::string_view message) const {
+  return ApiError{.status = status, .message = std::string(message), .param = {}}.body();
+}
+
+bool OpenAiApi::authorized(const HttpRequest& request) const {
+  std::string_view value = request.header("Authorization");
+  const bool bearer = value.size() > 7 && equal_ignoring_case(value.substr(0, 7), "bearer ");
+  return equal_in_constant_time(options_.api_key, bearer ? value.substr(7) : "");
+}
+
+void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
+  const std::string_view path = request.path();
+  const auto route = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
+    return r.path == path ||
+           (r.path.ends_with('/') && path.size() > r.path.size() && path.starts_with(r.path));
+  });
+  if (route == kRoutes.end()) {
+    return send_error(*responder,
+                      {.status = 404, .message = "There is no such path.", .param = {}});
+  }
+  hits_[static_cast<size_t>(route - kRoutes.begin())].fetch_add(1, std::memory_order_relaxed);
+  if (request.method == "OPTIONS") {
+    return responder->send(204, {{"Allow", std::string(route->methods)}}, "");
+  }
+  if (!options_.api_key.empty() && !route->open && !authorized(request)) {
+    return responder->send(401,
+                           {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}},
+                           R"({"error":"Unauthorized"})");
+  }
+  // Methods are listed with ", "; a method from the wire has no space or comma in it.
+  if (fmt::format(", {},", route->methods).find(fmt::format(" {},", request.method)) ==
+      std::string::npos) {
+    const ApiError e{.status = 405,
+                     .message = fmt::format("This path answers {} only.", route->methods),
+                     .param = {}};
+    return responder->send(
+        405, {{"Content-Type", "application/json"}, {"Allow", std::string(route->methods)}},
+        e.body());
+  }
+  (this->*route->answer)(request, responder);
+}
+
+// Checks the body, turns it into Parsed by `parse` (on the worker when it is long), then calls
+// `use` on the connection's executor.
+template <class Parsed, class Parse, class Use>
+void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse,
+                           Use use) {
+  if (auto error = check_media(request)) return send_error(*r, *error);
+  struct Work {
+    std::string body;
+    Parsed parsed;
+    std::optional<ApiError> error;
+    std::atomic<bool> gone{false};
+  };
+  auto work = std::make_shared<Work>();
+  work->body = request.body;
+  const auto prepare = [this, work, parse] {
+    Json json;
+    work->error = parse_body(work->body, json);
+    if (!work->error) work->error = parse(json, model_, work->parsed);
+  };
+  const auto answer = [work, use](const ResponderPtr& responder) {
+    if (work->error) return send_error(*responder, *work->error);
+    use(std::move(work->parsed), responder);
+  };
+  if (work->body.size() <= options_.inline_body_bytes) {
+    prepare();
+    return answer(r);
+  }
+  r->on_closed([work] { work->gone = true; });
+  worker_.post([work, prepare, answer, r] {
+    if (work->gone) return;
+    prepare();
+    r->post([work, answer, r] {
+      if (!work->gone) answer(r);
+    });
+  });
+}
+
+void OpenAiApi::health(const HttpRequest&, const ResponderPtr& r) { r->send(200, {}, ""); }
+
+void OpenAiApi::version(const HttpRequest&, const ResponderPtr& r) {
+  r->send(200, kJson, R"({"version":")" PAGEFOLD_VERSION R"("})");
+}
+
+void OpenAiApi::metrics(const HttpRequest&, const ResponderPtr& r) {
+  std::vector<std::pair<std::string, uint64_t>> hits;
+  for (size_t i = 0; i < kRoutes.size(); ++i) {
+    hits.emplace_back(std::string(kRoutes[i].path), hits_[i].load(std::memory_order_relaxed));
+  }
+  r->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+          metrics_text(engine_.metrics(), engine_.config(), model_.names.front(), hits));
+}
+
+std::string OpenAiApi::model_json(const std::string& name) const {
+  std::string quoted;
+  append_json_string(quoted, name);
+  std::string root;
+  append_json_string(root, model_.names.front());
+  return fmt::format(
+      R"({{"id":{},"object":"model","created":{},"owned_by":"pagefold","root":{},"parent":null,"max_model_len":{},"permission":[]}})",
+      quoted, created_, root, model_.max_model_len);
+}
+
+void OpenAiApi::models(const HttpRequest&, const ResponderPtr& r) {
+  std::string out = R"({"object":"list","data":[)";
+  for (size_t i = 0; i < model_.names.size(); ++i) {
+    if (i) out += ',';
+    out += model_json(model_.names[i]);
+  }
+  r->send(200, kJson, out + "]}");
+}
+
+void OpenAiApi::one_model(const HttpRequest& request, const ResponderPtr& r) {
+  const std::string name =
+      percent_decoded(request.path().substr(std::string_view("/v1/models/").size()));
+  if (std::find(model_.names.begin(), model_.names.end(), name) == model_.names.end()) {
+    return send_error(
+        *r, {.status = 404, .message = "The model does not exist here.", .param = "model"});
+  }
+  r->send(200, kJson, model_json(name));
+}
+
+void OpenAiApi::completions(const HttpRequest& request, const ResponderPtr& r) {
+  parse_then<CompletionRequest>(request, r, &parse_completion,
+                                [this](CompletionRequest parsed, const ResponderPtr& to) {
+                                  AnswerJob::start(model_, engine_, std::move(parsed), to);
+                                });
+}
+
+void OpenAiApi::chat(const HttpRequest& request, const ResponderPtr& r) {
+  parse_then<CompletionRequest>(request, r, &parse_chat,
+                                [this](CompletionRequest parsed, const ResponderPtr& to) {
+                                  AnswerJob::start(model_, engine_, std::move(parsed), to);
+                                });
+}
+
+void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
+  parse_then<TokenizeRequest>(
+      request, r, &parse_tokenize, [this](TokenizeRequest parsed, const ResponderPtr& to) {
+        std::string out = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":)",
+                                      parsed.tokens.size(), model_.max_model_len);
+        append_token_ids(out, parsed.tokens);
+        out += ",\"token_strs\":";
+        if (parsed.return_token_strs) {
+          out += '[';
+          for (size_t i = 0; i < parsed.tokens.size(); ++i) {
+            if (i) out += ',';
+            append_json_string(out, model_.tokenizer->piece(parsed.tokens[i]));
+          }
+          out += ']';
+        } else {
+          out += "null";
+        }
+        to->send(200, kJson, out + '}');
+      });
+}
+
+void OpenAiApi::detokenize(const HttpRequest& request, const ResponderPtr& r) {
+  parse_then<std::vector<int32_t>>(
+      request, r, &parse_detokenize, [this](std::vector<int32_t> tokens, const ResponderPtr& to) {
+        std::string out = "{\"prompt\":";
+        append_json_string(out, model_.tokenizer->decode(tokens, false));
+        to->send(200, kJson, out + '}');
+      });
+}
+
+}  // namespace pagefold

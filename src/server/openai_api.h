@@ -1,0 +1,71 @@
+// The routes: which path is answered by what. START READING HERE.
+//
+//   GET  /health /ping /version /metrics /v1/models /v1/models/NAME
+//   POST /v1/completions /v1/chat/completions /tokenize /detokenize
+//
+// HEAD works where GET does; OPTIONS lists the methods. There is no CORS: pages of other origins
+// cannot read answers, and bodies must be application/json, so they cannot send requests either.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/engine_port.h"
+#include "server/http.h"
+#include "server/openai_request.h"
+#include "server/worker.h"
+
+namespace pagefold {
+
+struct ApiOptions {
+  // Not empty: "Authorization: Bearer KEY" is asked for, except on /health, /ping, /version and
+  // /metrics.
+  std::string api_key;
+  // Longer bodies are parsed and encoded on a thread of their own, so that they delay nobody.
+  size_t inline_body_bytes = 16 << 10;
+};
+
+class OpenAiApi final : public HttpHandler {
+ public:
+  // The engine, and what `model` points to, outlive the API.
+  OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options);
+
+  void handle(HttpRequest request, std::shared_ptr<Responder> responder) override;
+  std::string error_body(int status, std::string_view message) const override;
+
+ private:
+  using ResponderPtr = std::shared_ptr<Responder>;
+  struct Route {
+    std::string_view path, methods;  // methods as in the Allow header
+    bool open;                       // needs no key
+    void (OpenAiApi::*answer)(const HttpRequest&, const ResponderPtr&);
+  };
+  static const std::array<Route, 10> kRoutes;
+
+  bool authorized(const HttpRequest& request) const;
+  void health(const HttpRequest& request, const ResponderPtr& r);
+  void version(const HttpRequest& request, const ResponderPtr& r);
+  void metrics(const HttpRequest& request, const ResponderPtr& r);
+  void models(const HttpRequest& request, const ResponderPtr& r);
+  void one_model(const HttpRequest& request, const ResponderPtr& r);
+  void completions(const HttpRequest& request, const ResponderPtr& r);
+  void chat(const HttpRequest& request, const ResponderPtr& r);
+  void tokenize(const HttpRequest& request, const ResponderPtr& r);
+  void detokenize(const HttpRequest& request, const ResponderPtr& r);
+
+  template <class Parsed, class Parse, class Use>
+  void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use);
+  std::string model_json(const std::string& name) const;
+
+  const ApiModel model_;
+  EnginePort& engine_;
+  const ApiOptions options_;
+  const int64_t created_;
+  std::array<std::atomic<uint64_t>, 10> hits_{};  // by route
+  Worker worker_;                                 // last: its work uses the rest
+};
+
+}  // namespace pagefold

@@ -1,0 +1,95 @@
+// Bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, checked and turned
+// into native form. Nothing here knows HTTP or the engine.
+//
+// Rules: null is the same as absent; unknown fields are ignored; fields that would change the
+// answer and are not supported are refused by name. Messages never contain bytes of the request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/loaded_model.h"
+#include "base/json.h"
+#include "pagefold/options.h"
+#include "server/api_error.h"
+#include "server/special_pieces.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace pagefold {
+
+// What the parsers must know of the served model.
+struct ApiModel {
+  const Tokenizer* tokenizer = nullptr;
+  const ChatTemplate* chat_template = nullptr;  // null: chat is refused
+  SpecialPieces special;
+  std::vector<std::string> names;  // accepted in `model`; the first is reported
+  std::vector<int32_t> eos_token_ids;
+  GenerationDefaults defaults;
+  int64_t max_model_len = 0;
+  int64_t tables = 1;  // layers x KV heads: slots / tables = tokens kept
+};
+ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
+                        std::vector<std::string> served_names);
+
+// n x prompts at most.
+inline constexpr int64_t kMaxChoices = 128;
+inline constexpr int64_t kMaxLogprobs = 20;
+inline constexpr size_t kMaxStopStrings = 16;
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::string text;  // what echo shows
+};
+
+struct CompletionRequest {
+  bool chat = false;
+  std::vector<Prompt> prompts;  // one for chat
+  int64_t n = 1;                // choices of prompt p have the indices p*n .. p*n + n - 1
+  SamplingOptions sampling;     // choice i of a prompt uses seed + i
+  KvOptions kv;
+  bool stream = false, include_usage = false, continuous_usage = false;
+  bool echo = false;
+  bool echo_logprobs = false;  // the prompt is scored only for the echo
+  bool prompt_only = false;    // echo with max_tokens 0: one token is generated and not shown
+  bool return_token_ids = false, return_tokens_as_token_ids = false;
+  // The answer begins a text (a fresh assistant turn), it does not continue one.
+  bool at_text_start = false;
+};
+
+// nullopt: done. Each checks the whole body.
+std::optional<ApiError> parse_completion(const Json& body, const ApiModel& model,
+                                         CompletionRequest& out);
+std::optional<ApiError> parse_chat(const Json& body, const ApiModel& model, CompletionRequest& out);
+
+struct TokenizeRequest {
+  std::vector<int32_t> tokens;
+  bool return_token_strs = false;
+};
+std::optional<ApiError> parse_tokenize(const Json& body, const ApiModel& model,
+                                       TokenizeRequest& out);
+std::optional<ApiError> parse_detokenize(const Json& body, const ApiModel& model,
+                                         std::vector<int32_t>& out);
+
+// The body as a JSON object: size of strings, depth (64), UTF-8 and number of fields are checked.
+std::optional<ApiError> parse_body(std::string_view text, Json& out);
+
+// --- parts, used by the parsers above ---
+class FieldReader;
+void read_model_name(FieldReader& fields, const ApiModel& model);
+void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest& out);
+void read_stream_options(FieldReader& fields, CompletionRequest& out);
+void read_kv(FieldReader& fields, KvOptions& out);
+// Token ids of `value` (an array) into out.
+void read_token_ids(FieldReader& fields, std::string_view name, const Json& value,
+                    const ApiModel& model, std::vector<int32_t>& out);
+// max_tokens against the room that the prompts leave.
+void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request);
+// messages, tools, template switches -> one prompt.
+void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out,
+                       bool& continues_message);
+
+}  // namespace pagefold

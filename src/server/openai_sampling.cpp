@@ -1,0 +1,265 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "server/field_reader.h"
+#include "server/openai_request.h"
+
+namespace pagefold {
+namespace {
+
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+// A seed is any 64-bit number; -1 asks for a random one, as in vLLM.
+void read_seed(FieldReader& fields, SamplingOptions& out) {
+  const Json* v = fields.find("seed");
+  if (v == nullptr) return;
+  if (!v->is_number_integer()) return fields.fail("seed", "expected an integer of 64 bits");
+  if (v->is_number_unsigned()) {
+    out.seed = v->get<uint64_t>();
+  } else if (v->get<int64_t>() != -1) {
+    out.seed = static_cast<uint64_t>(v->get<int64_t>());
+  }
+}
+
+void read_stop(FieldReader& fields, SamplingOptions& out) {
+  const Json* v = fields.find("stop");
+  if (v == nullptr) return;
+  if (v->is_string()) {
+    out.stop = {v->get<std::string>()};
+  } else if (v->is_array()) {
+    if (v->size() > kMaxStopStrings) {
+      return fields.fail("stop", fmt::format("at most {} strings are accepted", kMaxStopStrings));
+    }
+    for (const Json& s : *v) {
+      if (!s.is_string()) {
+        return fields.fail(
+            "stop", fmt::format("expected a string or an array of strings, got {} in the array",
+                                json_kind(s)));
+      }
+      out.stop.push_back(s.get<std::string>());
+    }
+  } else {
+    return fields.fail(
+        "stop", fmt::format("expected a string or an array of strings, got {}", json_kind(*v)));
+  }
+  for (const auto& s : out.stop) {
+    if (s.empty()) return fields.fail("stop", "a stop string must not be empty");
+    if (s.size() > 4096) return fields.fail("stop", "a stop string has at most 4096 bytes");
+  }
+}
+
+void read_logit_bias(FieldReader& fields, const ApiModel& model, SamplingOptions& out) {
+  const Json* v = fields.find_object("logit_bias");
+  if (v == nullptr) return;
+  const int32_t vocab = model.tokenizer->vocab_size();
+  if (v->size() > static_cast<size_t>(vocab)) {
+    return fields.fail("logit_bias", "more entries than the vocabulary has tokens");
+  }
+  for (const auto& [key, bias] : v->items()) {
+    int64_t id = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0 ||
+        id >= vocab) {
+      return fields.fail("logit_bias",
+                         fmt::format("keys must be token ids from 0 to {}", vocab - 1));
+    }
+    if (!bias.is_number()) {
+      return fields.fail("logit_bias", fmt::format("the bias of token {} must be a number, got {}",
+                                                   id, json_kind(bias)));
+    }
+    const double value = std::clamp(bias.get<double>(), -100.0, 100.0);
+    out.logit_bias.emplace_back(static_cast<int32_t>(id), static_cast<float>(value));
+  }
+}
+
+// Completions: "logprobs" is the number. Chat: "logprobs" switches, "top_logprobs" is the number.
+void read_logprobs(FieldReader& fields, bool chat, SamplingOptions& out) {
+  std::optional<int64_t> top, prompt;
+  if (chat) {
+    bool on = false;
+    fields.read("logprobs", on);
+    fields.read("top_logprobs", top, 0, kMaxLogprobs);
+    if (top && *top > 0 && !on) {
+      return fields.fail("top_logprobs", "needs \"logprobs\": true");
+    }
+    if (on) out.logprobs = static_cast<int32_t>(top.value_or(0));
+  } else {
+    fields.read("logprobs", top, 0, kMaxLogprobs);
+    if (top) out.logprobs = static_cast<int32_t>(*top);
+  }
+  fields.read("prompt_logprobs", prompt, 0, kMaxLogprobs);
+  if (prompt) out.prompt_logprobs = static_cast<int32_t>(*prompt);
+}
+
+void apply_defaults(const GenerationDefaults& d, SamplingOptions& out) {
+  if (d.temperature) out.temperature = *d.temperature;
+  if (d.top_p) out.top_p = *d.top_p;
+  if (d.min_p) out.min_p = *d.min_p;
+  if (d.repetition_penalty) out.repetition_penalty = *d.repetition_penalty;
+  if (d.top_k) out.top_k = *d.top_k;
+}
+
+void read_max_tokens(FieldReader& fields, CompletionRequest& out) {
+  std::optional<int64_t> max_tokens;
+  fields.read("max_tokens", max_tokens, out.echo ? 0 : 1, kInt64Max);
+  if (out.chat) fields.read("max_completion_tokens", max_tokens, 1, kInt64Max);
+  if (max_tokens == 0) {
+    out.prompt_only = true;
+    max_tokens = 1;
+  }
+  out.sampling.max_tokens = max_tokens;
+  fields.read("min_tokens", out.sampling.min_tokens, 0, kInt64Max);
+  if (max_tokens && out.sampling.min_tokens > *max_tokens) {
+    fields.fail("min_tokens", "must not be above max_tokens");
+  }
+}
+
+}  // namespace
+
+void read_model_name(FieldReader& fields, const ApiModel& model) {
+  const Json* v = fields.find_string("model");
+  if (v == nullptr || !fields.ok()) return;
+  const auto& name = v->get_ref<const std::string&>();
+  if (name.empty() ||
+      std::find(model.names.begin(), model.names.end(), name) != model.names.end()) {
+    return;
+  }
+  fields.fail_with(
+      ApiError{.status = 404,
+               .message = fmt::format("The model does not exist here; this server has {}.",
+                                      fmt::join(model.names, ", ")),
+               .param = "model"});
+}
+
+void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest& out) {
+  SamplingOptions& s = out.sampling;
+  apply_defaults(model.defaults, s);
+  fields.read("temperature", s.temperature, 0);
+  fields.read("top_p", s.top_p, 0, 1, true);
+  fields.read("min_p", s.min_p, 0, 1);
+  int64_t top_k = s.top_k;
+  fields.read("top_k", top_k, -1, std::numeric_limits<int32_t>::max());
+  s.top_k = static_cast<int32_t>(top_k);
+  fields.read("repetition_penalty", s.repetition_penalty, 0, std::numeric_limits<float>::max(),
+              true);
+  fields.read("presence_penalty", s.presence_penalty, -2, 2);
+  fields.read("frequency_penalty", s.frequency_penalty, -2, 2);
+  read_seed(fields, s);
+  read_stop(fields, s);
+  read_logit_bias(fields, model, s);
+  read_logprobs(fields, out.chat, s);
+  if (const Json* ids = fields.find_array("stop_token_ids")) {
+    read_token_ids(fields, "stop_token_ids", *ids, model, s.stop_token_ids);
+  }
+  fields.read("ignore_eos", s.ignore_eos);
+  fields.read("include_stop_str_in_output", s.include_stop_str_in_output);
+  fields.read("skip_special_tokens", s.skip_special_tokens);
+  fields.read("n", out.n, 1, kMaxChoices);
+  fields.read("return_token_ids", out.return_token_ids);
+  fields.read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
+  read_max_tokens(fields, out);
+  read_kv(fields, out.kv);
+  int64_t best_of = out.n;
+  fields.read("best_of", best_of, 1, kMaxChoices);
+  if (best_of != out.n) fields.fail("best_of", "not supported by this server; use n");
+  if (const Json* format = fields.find_object("response_format")) {
+    const auto type = format->find("type");
+    if (type == format->end() || *type != Json("text")) {
+      fields.fail("response_format", "only {\"type\": \"text\"} is supported yet");
+    }
+  }
+  fields.refuse({"allowed_token_ids", "bad_words", "guided_json", "guided_regex", "guided_choice",
+                 "guided_grammar", "structured_outputs", "logits_processors", "use_beam_search",
+                 "truncate_prompt_tokens", "prompt_embeds", "lora_request"});
+  fields.ignore({"user", "metadata", "store", "service_tier", "priority", "request_id",
+                 "cache_salt", "spaces_between_special_tokens", "safety_identifier",
+                 "prompt_cache_key"});
+}
+
+void read_stream_options(FieldReader& fields, CompletionRequest& out) {
+  fields.read("stream", out.stream);
+  if (const Json* options = fields.find_object("stream_options")) {
+    if (!out.stream) return fields.fail("stream_options", "needs \"stream\": true");
+    fields.read_inside("stream_options", *options, "include_usage", out.include_usage);
+    fields.read_inside("stream_options", *options, "continuous_usage_stats", out.continuous_usage);
+  }
+  if (out.stream && out.sampling.prompt_logprobs) {
+    fields.fail("prompt_logprobs", "is not available with \"stream\": true");
+  }
+}
+
+void read_kv(FieldReader& fields, KvOptions& out) {
+  const Json* kv = fields.find_object("kv");
+  if (kv == nullptr) return;
+  if (kv->size() > 32) return fields.fail("kv", "at most 32 options are accepted");
+  for (const auto& [key, value] : kv->items()) {
+    if (key.size() > 64) return fields.fail("kv", "an option's name has at most 64 bytes");
+    if (value.is_string()) {
+      const auto& text = value.get_ref<const std::string&>();
+      if (text.size() > 4096) return fields.fail("kv", "an option's value has at most 4096 bytes");
+      out[key] = text;
+    } else if (value.is_boolean()) {
+      out[key] = value.get<bool>() ? "on" : "off";
+    } else if (value.is_number() || value.is_array()) {
+      out[key] = dump_json(value);
+    } else if (!value.is_null()) {
+      return fields.fail("kv",
+                         fmt::format("option values are strings, numbers or true/false, got {}",
+                                     json_kind(value)));
+    }
+  }
+}
+
+void read_token_ids(FieldReader& fields, std::string_view name, const Json& value,
+                    const ApiModel& model, std::vector<int32_t>& out) {
+  const int32_t vocab = model.tokenizer->vocab_size();
+  out.reserve(value.size());
+  for (const Json& item : value) {
+    const auto id = item.is_number() ? as_integer(item) : std::nullopt;
+    if (!id || *id < 0 || *id >= vocab) {
+      return fields.fail(
+          name, fmt::format("element {} must be a token id from 0 to {}", out.size(), vocab - 1));
+    }
+    out.push_back(static_cast<int32_t>(*id));
+  }
+}
+
+void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request) {
+  if (!fields.ok()) return;
+  int64_t longest = 0;
+  for (const auto& p : request.prompts) {
+    longest = std::max(longest, static_cast<int64_t>(p.tokens.size()));
+  }
+  const int64_t room = model.max_model_len - longest;
+  if (room < 1) {
+    return fields.fail_with(ApiError{
+        .status = 400,
+        .message = fmt::format("The prompt has {} tokens, but the context is {} tokens, prompt and "
+                               "answer together. Shorten the prompt.",
+                               longest, model.max_model_len),
+        .param = "input_tokens"});
+  }
+  auto& max_tokens = request.sampling.max_tokens;
+  if (!max_tokens) {
+    // Completions stop after 16 tokens, chat at the model's own wish or the end of the context.
+    if (!request.chat) {
+      max_tokens = std::min<int64_t>(16, room);
+    } else if (model.defaults.max_new_tokens) {
+      max_tokens = std::clamp<int64_t>(*model.defaults.max_new_tokens, 1, room);
+    }
+  }
+  if (max_tokens && *max_tokens > room) {
+    return fields.fail_with(ApiError{
+        .status = 400,
+        .message =
+            fmt::format("max_tokens is larger than the room in the context: the prompt has {} "
+                        "tokens of {}; ask for at most {}.",
+                        longest, model.max_model_len, room),
+        .param = "max_tokens"});
+  }
+}
+
+}  // namespace pagefold

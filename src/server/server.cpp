@@ -1,0 +1,32 @@
+#include "server/server.h"
+
+#include <cstdio>
+
+#include "server/http_server.h"
+#include "server/openai_api.h"
+
+namespace pagefold {
+
+Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options) {
+  EngineCorePort port(engine);
+  OpenAiApi api(make_api_model(model, engine.config().max_model_len, options.served_model_names),
+                port, {.api_key = options.api_key});
+  HttpServerOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  http.io_threads = options.io_threads;
+  http.max_connections = options.max_connections;
+  http.max_body_bytes = options.max_body_bytes;
+  http.handle_signals = true;
+  http.grace = options.grace;
+  PF_ASSIGN(const auto server, HttpServer::bind(http, api));
+  // A line by itself, whatever the log level: scripts wait for it. IPv6 addresses go in brackets.
+  const bool v6 = options.host.find(':') != std::string::npos;
+  std::fprintf(stderr, "pagefold is listening on http://%s%s%s:%d\n", v6 ? "[" : "",
+               options.host.c_str(), v6 ? "]" : "", server->port());
+  std::fflush(stderr);
+  server->run();
+  return ok_status();
+}
+
+}  // namespace pagefold

@@ -1,0 +1,33 @@
+// The server as the command line uses it: a loaded model and an engine behind HTTP.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/loaded_model.h"
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace pagefold {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: a free one, printed
+  // Clients must send it as "Authorization: Bearer KEY"; empty: open.
+  std::string api_key;
+  // Names accepted in `model`, the first is reported. Empty: the model's own name.
+  std::vector<std::string> served_model_names;
+  int max_connections = 1024;
+  size_t max_body_bytes = 4 << 20;
+  int io_threads = 1;
+  std::chrono::seconds grace{30};  // for running answers after the first SIGINT or SIGTERM
+};
+
+// Serves until SIGINT or SIGTERM. Prints to stderr, once it accepts connections,
+//   pagefold is listening on http://HOST:PORT
+Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options);
+
+}  // namespace pagefold

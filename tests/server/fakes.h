@@ -1,0 +1,216 @@
+// A byte tokenizer, an engine whose tokens the test says, and a responder that records.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "server/engine_port.h"
+#include "server/http.h"
+#include "server/openai_request.h"
+
+namespace pagefold::test {
+
+// Ids 0..255 are bytes; then the special tokens.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr int32_t kStart = 256, kEnd = 257, kBos = 258, kVocab = 259;
+  explicit ByteTokenizer(bool with_bos = false) : with_bos_(with_bos) {
+    for (int i = 0; i < 256; ++i) pieces_.push_back(std::string(1, static_cast<char>(i)));
+    pieces_.insert(pieces_.end(), {"<|im_start|>", "<|im_end|>", "<|bos|>"});
+  }
+  std::vector<int32_t> encode(std::string_view text, bool add_special,
+                              bool parse_special) const override {
+    std::vector<int32_t> ids;
+    if (add_special && with_bos_) ids.push_back(kBos);
+    for (size_t i = 0; i < text.size();) {
+      int32_t id = static_cast<unsigned char>(text[i]);
+      for (int32_t s = kStart; parse_special && s < kVocab; ++s) {
+        if (text.substr(i).starts_with(piece(s))) id = s;
+      }
+      ids.push_back(id);
+      i += piece(id).size();
+    }
+    return ids;
+  }
+  std::string token_bytes(int32_t id, bool skip_special) const override {
+    return skip_special && is_special(id) ? std::string() : piece(id);
+  }
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
+    std::string out;
+    for (const int32_t id : ids) out += token_bytes(id, skip_special);
+    return out;
+  }
+  const std::string& piece(int32_t id) const override {
+    return pieces_.at(static_cast<size_t>(id));
+  }
+  bool is_special(int32_t id) const override { return id >= kStart; }
+  int32_t find_piece(std::string_view p) const override {
+    for (int32_t i = 0; i < kVocab; ++i) {
+      if (piece(i) == p) return i;
+    }
+    return -1;
+  }
+  int32_t vocab_size() const override { return kVocab; }
+  int32_t bos() const override { return with_bos_ ? kBos : -1; }
+  int32_t eos() const override { return kEnd; }
+  bool adds_bos() const override { return with_bos_; }
+  bool strips_first_space() const override { return false; }
+
+ private:
+  bool with_bos_;
+  std::vector<std::string> pieces_;
+};
+
+inline constexpr std::string_view kChatMl =
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+inline ApiModel byte_model(const Tokenizer& tokenizer, const ChatTemplate* chat = nullptr,
+                           int64_t max_model_len = 4096) {
+  ApiModel m;
+  m.tokenizer = &tokenizer;
+  m.chat_template = chat;
+  m.special = SpecialPieces(tokenizer);
+  m.names = {"tiny", "alias"};
+  m.eos_token_ids = {ByteTokenizer::kEnd};
+  m.max_model_len = max_model_len;
+  m.tables = 4;
+  return m;
+}
+
+class ScriptedEngine final : public EnginePort {
+ public:
+  struct Job {
+    Request request;
+    std::shared_ptr<Generation> generation;
+  };
+  Result<std::shared_ptr<Generation>> submit(Request request) override {
+    if (jobs.size() >= capacity) return exhausted("the queue is full");
+    jobs.push_back({std::move(request), std::make_shared<Generation>()});
+    return jobs.back().generation;
+  }
+  EngineMetrics metrics() const override { return {}; }
+  const EngineConfig& config() const override { return config_; }
+  int64_t kv_capacity_tokens() const override { return 0; }
+
+  // One token for every byte of text.
+  void say(size_t job, std::string_view text, bool scores = false) {
+    for (const char c : text) token(job, static_cast<unsigned char>(c), scores);
+  }
+  void token(size_t job, int32_t id, bool scores = false) {
+    TokenEvent event{.token = id, .logprobs = {}};
+    if (scores) event.logprobs = {{id, -0.5f}, {id, -0.5f}, {'z', -1.25f}};
+    jobs[job].generation->push(std::move(event));
+    jobs[job].generation->notify();
+  }
+  void finish(size_t job, FinishReason reason, std::string error = {}) {
+    GenerationResult r;
+    r.reason = reason;
+    r.error = std::move(error);
+    r.kv_slots = 40;
+    r.kv_blocks = 4;
+    r.kv_bytes = 1024;
+    r.kv_peak_bytes = 2048;
+    jobs[job].generation->finish(std::move(r));
+    jobs[job].generation->notify();
+  }
+  bool cancelled(size_t job) const { return jobs[job].generation->cancel_requested(); }
+
+  std::deque<Job> jobs;
+  size_t capacity = 1000;
+
+ private:
+  EngineConfig config_;
+};
+
+class RecordingResponder final : public Responder {
+ public:
+  void send(int s, HttpHeaders h, std::string b) override {
+    status = s;
+    headers = std::move(h);
+    body = std::move(b);
+    finish();
+  }
+  void begin_stream(int s, HttpHeaders h) override {
+    status = s;
+    headers = std::move(h);
+    streaming = true;
+  }
+  void write(std::string_view chunk) override {
+    body += chunk;
+    queued += chunk.size();
+  }
+  void end() override { finish(); }
+  size_t queued_bytes() const override { return queued; }
+  size_t max_queued_bytes() const override { return limit; }
+  void on_writable(std::function<void()> f) override { writable_ = std::move(f); }
+  void on_closed(std::function<void()> f) override { closed_ = std::move(f); }
+  void post(std::function<void()> work) override {
+    std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+
+  // Runs what was posted.
+  void run() {
+    for (;;) {
+      std::function<void()> work;
+      {
+        std::lock_guard lock(mutex_);
+        if (work_.empty()) return;
+        work = std::move(work_.front());
+        work_.pop_front();
+      }
+      work();
+    }
+  }
+  void leave() {
+    if (auto f = std::exchange(closed_, nullptr)) f();
+    writable_ = nullptr;
+  }
+  void drain() {
+    queued = 0;
+    if (auto f = writable_) f();
+  }
+  std::string header(std::string_view name) const {
+    for (const auto& [k, v] : headers) {
+      if (k == name) return v;
+    }
+    return {};
+  }
+  Json json() const { return Json::parse(body); }
+  // The JSON of each event; "[DONE]" is left out and counted.
+  std::vector<Json> events() const {
+    std::vector<Json> out;
+    size_t at = 0;
+    while (at < body.size()) {
+      const size_t end = body.find("\n\n", at);
+      const std::string line = body.substr(at, end - at);
+      at = end + 2;
+      if (line != "data: [DONE]") out.push_back(Json::parse(line.substr(6)));
+    }
+    return out;
+  }
+
+  int status = 0;
+  HttpHeaders headers;
+  std::string body;
+  bool streaming = false, ended = false;
+  size_t queued = 0, limit = 1 << 20;
+
+ private:
+  void finish() {
+    ended = true;
+    writable_ = nullptr;
+    closed_ = nullptr;
+  }
+  std::function<void()> writable_, closed_;
+  std::mutex mutex_;
+  std::deque<std::function<void()>> work_;
+};
+
+}  // namespace pagefold::test
