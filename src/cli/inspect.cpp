@@ -1,0 +1,136 @@
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/describe.h"
+#include "cli/numbers.h"
+#include "cli/output.h"
+#include "cli/pull/cache.h"
+
+namespace pagefold {
+namespace {
+
+struct Controls {
+  std::string dtype, kv_cache_dtype, activations;
+};
+
+// The same rules as loading: auto takes the checkpoint's own 16-bit type, else bfloat16.
+Controls resolve(const ModelDescription& d, const InspectCommand& command) {
+  const auto full_name = [](const std::string& word) {
+    return word == "half"    ? std::string("float16")
+           : word == "float" ? std::string("float32")
+                             : word;
+  };
+  Controls c;
+  c.dtype = full_name(command.dtype);
+  if (c.dtype == "auto") {
+    c.dtype = !d.block_quantised && d.stored_dtype == "float16" ? "float16" : "bfloat16";
+  }
+  c.kv_cache_dtype = full_name(command.kv_cache_dtype);
+  if (c.kv_cache_dtype == "auto") c.kv_cache_dtype = c.dtype;
+  c.activations = command.activations;
+  if (c.activations == "auto") c.activations = d.block_quantised ? "int8" : "16";
+  return c;
+}
+
+Json dims_json(const ModelDescription& d) {
+  Json dims = {{"layers", d.n_layers},
+               {"heads", d.n_heads},
+               {"head_dim", d.key_dim},
+               {"hidden", d.hidden},
+               {"ffn", d.ffn},
+               {"vocab", d.vocab_size},
+               {"context", d.context_length},
+               {"sliding_window", d.sliding_window},
+               {"rope_base", d.rope_base}};
+  const bool even = std::all_of(d.kv_heads.begin(), d.kv_heads.end(),
+                                [&](int64_t h) { return h == d.kv_heads.front(); });
+  if (even && !d.kv_heads.empty()) {
+    dims["kv_heads"] = d.kv_heads.front();
+  } else {
+    dims["kv_heads"] = d.kv_heads;
+  }
+  if (d.value_dim != d.key_dim) dims["value_dim"] = d.value_dim;
+  return dims;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out;
+  for (const int64_t n : shape) out += (out.empty() ? "" : " x ") + std::to_string(n);
+  return "[" + out + "]";
+}
+
+Json tensors_json(const ModelDescription& d) {
+  Json list = Json::array();
+  for (const TensorLine& t : d.tensors) {
+    list.push_back({{"name", t.name}, {"type", t.type}, {"shape", t.shape}, {"bytes", t.bytes}});
+  }
+  return list;
+}
+
+Json to_json(const ModelDescription& d, const Controls& c) {
+  Json metadata = Json::object();
+  for (const auto& [key, value] : d.metadata) metadata[key] = value;
+  return {
+      {"path", d.path},
+      {"format", d.format},
+      {"architecture", d.architecture},
+      {"dims", dims_json(d)},
+      {"parameters", d.parameters()},
+      {"weights_bytes", d.weight_bytes()},
+      {"weight_format", d.weight_format()},
+      {"bits_per_weight", d.bits_per_weight()},
+      {"kv_bytes_per_token",
+       {{"bfloat16", d.kv_bytes_per_token(2)},
+        {"float16", d.kv_bytes_per_token(2)},
+        {"float32", d.kv_bytes_per_token(4)}}},
+      {"controls",
+       {{"dtype", c.dtype}, {"kv_cache_dtype", c.kv_cache_dtype}, {"activations", c.activations}}},
+      {"chat_template", d.chat_template.empty() ? Json(nullptr) : Json(d.chat_template)},
+      {"metadata", std::move(metadata)},
+      {"tensors", tensors_json(d)}};
+}
+
+std::string to_text(const ModelDescription& d, const Controls& c, bool all_tensors) {
+  std::string out = fmt::format("{}\n\n", d.path);
+  for (const auto& [key, value] : d.metadata) out += fmt::format("  {} = {}\n", key, value);
+  out +=
+      fmt::format("\narchitecture    {}\n", d.architecture.empty() ? "not named" : d.architecture);
+  for (const auto& [key, value] : dims_json(d).items()) {
+    out += fmt::format("{:<16}{}\n", key, dump_json(value));
+  }
+  out += fmt::format(
+      "weights         {} parameters in {} tensors, {}, mostly {}, {:.3f} bits a weight\n",
+      with_commas(static_cast<uint64_t>(d.parameters())), d.tensors.size(),
+      human_bytes(static_cast<double>(d.weight_bytes())), d.weight_format(), d.bits_per_weight());
+  out += fmt::format("KV cache        bfloat16 {0} bytes a token, float16 {0}, float32 {1}\n",
+                     with_commas(d.kv_bytes_per_token(2)), with_commas(d.kv_bytes_per_token(4)));
+  out += fmt::format("would run with  dtype {}, kv-cache-dtype {}, activations {}\n", c.dtype,
+                     c.kv_cache_dtype, c.activations);
+  out += d.chat_template.empty() ? "chat template   none\n"
+                                 : fmt::format("chat template   {}\n", d.chat_template);
+  if (all_tensors) {
+    out += "\ntensors\n";
+    for (const TensorLine& t : d.tensors) {
+      out += fmt::format("  {:<44} {:<8} {}\n", t.name, t.type, shape_text(t.shape));
+    }
+  }
+  return out;
+}
+
+Status inspect(const InspectCommand& command) {
+  PF_ASSIGN(const std::string path, resolve_model(command.model));
+  PF_ASSIGN(const ModelDescription d, describe_model(path));
+  const Controls controls = resolve(d, command);
+  print_text(stdout, command.json ? dump_json(to_json(d, controls)) + "\n"
+                                  : to_text(d, controls, command.tensors));
+  return stdout_ok() ? ok_status() : io_error("standard output does not take the answer");
+}
+
+}  // namespace
+
+int run_inspect(const InspectCommand& command) {
+  const Status done = inspect(command);
+  return done.ok() ? kDone : report(done);
+}
+
+}  // namespace pagefold

@@ -1,0 +1,47 @@
+// One binary, one file a subcommand.
+#include <csignal>
+#include <cstdio>
+
+#include "base/log.h"
+#include "cli/args.h"
+#include "cli/output.h"
+
+namespace pagefold {
+namespace {
+
+int run(const Action& action) {
+  struct Runner {
+    int operator()(const ShowText& c) const {
+      print_text(stdout, c.text);
+      return stdout_ok() ? kDone : kFailed;
+    }
+    int operator()(const ServeCommand& c) const { return run_serve(c); }
+    int operator()(const GenerateCommand& c) const { return run_generate(c); }
+    int operator()(const ChatCommand& c) const { return run_chat(c); }
+    int operator()(const InspectCommand& c) const { return run_inspect(c); }
+    int operator()(const PullCommand& c) const { return run_pull(c); }
+  };
+  return std::visit(Runner{}, action);
+}
+
+int run_arguments(std::vector<std::string> arguments) {
+  const auto parsed = parse_args(std::move(arguments));
+  if (!parsed.ok()) {
+    const int code = report(parsed.status());
+    std::fputs("'pagefold --help' and 'pagefold SUBCOMMAND --help' show what there is.\n", stderr);
+    return code;
+  }
+  const auto level = log::parse_level(parsed->log_level);
+  if (!level.ok()) return report(level.status());
+  log::set_level(*level);
+  return run(parsed->action);
+}
+
+}  // namespace
+}  // namespace pagefold
+
+int main(int argc, char** argv) {
+  // A reader that leaves (a closed pipe) is a failed write, not a death.
+  std::signal(SIGPIPE, SIG_IGN);
+  return pagefold::run_arguments(std::vector<std::string>(argv + 1, argv + argc));
+}

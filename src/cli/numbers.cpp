@@ -1,0 +1,129 @@
+#include "cli/numbers.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace pagefold {
+namespace {
+
+struct Suffix {
+  uint64_t factor = 1;
+  int digits = 0;  // decimal digits the factor can absorb; 0: whole numbers only
+};
+
+std::optional<Suffix> suffix_of(char c) {
+  switch (c) {
+    case 'k':
+      return Suffix{1000, 3};
+    case 'm':
+      return Suffix{1000000, 6};
+    case 'g':
+      return Suffix{1000000000, 9};
+    case 't':
+      return Suffix{1000000000000, 12};
+    case 'K':
+      return Suffix{1ull << 10, 0};
+    case 'M':
+      return Suffix{1ull << 20, 0};
+    case 'G':
+      return Suffix{1ull << 30, 0};
+    case 'T':
+      return Suffix{1ull << 40, 0};
+    default:
+      return std::nullopt;
+  }
+}
+
+bool all_digits(std::string_view text) {
+  return text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::optional<uint64_t> digits_value(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Result<uint64_t> parse_human_count(std::string_view text) {
+  const auto fault = [&](std::string_view why) { return bad_input("'{}': {}", text, why); };
+  constexpr std::string_view kForm =
+      "expected a number such as 4096, 32k (thousands) or 8K (1024s)";
+  if (text.empty()) return fault(kForm);
+  Suffix suffix;
+  std::string_view number = text;
+  const auto last = suffix_of(text.back());
+  if (last) {
+    suffix = *last;
+    number.remove_suffix(1);
+  }
+  const size_t dot = number.find('.');
+  const std::string_view whole = number.substr(0, dot);
+  std::string_view fraction =
+      dot == std::string_view::npos ? std::string_view() : number.substr(dot + 1);
+  if (whole.empty() || !all_digits(whole) || !all_digits(fraction) ||
+      (dot != std::string_view::npos && fraction.empty())) {
+    return fault(kForm);
+  }
+  if (dot != std::string_view::npos && suffix.digits == 0) {
+    if (!last) return fault("decimals need a suffix k, m, g or t");
+    return fault(fmt::format("decimals go with '{}' (powers of 1000) only",
+                             static_cast<char>(text.back() - 'A' + 'a')));
+  }
+  while (fraction.ends_with('0')) fraction.remove_suffix(1);
+  if (fraction.size() > static_cast<size_t>(suffix.digits)) return fault("not a whole number");
+  const auto high = digits_value(whole);
+  uint64_t scaled = 0;
+  if (!high || __builtin_mul_overflow(*high, suffix.factor, &scaled)) return fault("too large");
+  if (!fraction.empty()) {
+    uint64_t low = *digits_value(fraction);
+    for (int i = static_cast<int>(fraction.size()); i < suffix.digits; ++i) low *= 10;
+    if (__builtin_add_overflow(scaled, low, &scaled)) return fault("too large");
+  }
+  return scaled;
+}
+
+Result<int64_t> parse_integer(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec == std::errc::result_out_of_range) return bad_input("'{}': too large", text);
+  if (text.empty() || ec != std::errc() || end != text.data() + text.size()) {
+    return bad_input("'{}': expected a whole number", text);
+  }
+  return value;
+}
+
+Result<double> parse_real(std::string_view text) {
+  double value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || ec != std::errc() || end != text.data() + text.size() ||
+      !std::isfinite(value)) {
+    return bad_input("'{}': expected a number", text);
+  }
+  return value;
+}
+
+std::string with_commas(uint64_t value) {
+  std::string out = std::to_string(value);
+  for (int i = static_cast<int>(out.size()) - 3; i > 0; i -= 3) {
+    out.insert(static_cast<size_t>(i), ",");
+  }
+  return out;
+}
+
+std::string human_bytes(double bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return bytes == std::floor(bytes) ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
+                                    : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+}  // namespace pagefold

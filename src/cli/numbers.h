@@ -1,0 +1,25 @@
+// Numbers as people write them on a command line. Strict: the whole word must be the number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace pagefold {
+
+// A count or a size: digits, or digits with a suffix. k m g t are powers of 1000 and may follow a
+// decimal (25.6k = 25600); K M G T are powers of 1024 and follow whole numbers only. No sign, no
+// scientific notation. Errors say what would be right.
+Result<uint64_t> parse_human_count(std::string_view text);
+
+Result<int64_t> parse_integer(std::string_view text);  // an optional '-', digits
+Result<double> parse_real(std::string_view text);      // finite, decimal or scientific
+
+// "1234567" -> "1,234,567".
+std::string with_commas(uint64_t value);
+// "1.5 GiB", "640 KiB".
+std::string human_bytes(double bytes);
+
+}  // namespace pagefold

@@ -1,0 +1,45 @@
+#include "cli/output.h"
+
+#include <unistd.h>
+
+#include "cli/command.h"
+
+namespace pagefold {
+
+int report(const Status& status) {
+  std::fflush(stdout);
+  const std::string line = fmt::format("pagefold: error: {}\n", message_of(status));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return absl::IsInvalidArgument(status) ? kWrongUse : kFailed;
+}
+
+std::string without_controls(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool c1 = c == 0xC2 && i + 1 < text.size() &&
+                    static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
+                    static_cast<unsigned char>(text[i + 1]) <= 0x9F;
+    if (c1) {
+      ++i;
+    } else if ((c >= 32 && c != 127) || c == '\n' || c == '\t') {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+void print_text(std::FILE* out, std::string_view text) {
+  if (::isatty(::fileno(out)) == 1) {
+    const std::string clean = without_controls(text);
+    std::fwrite(clean.data(), 1, clean.size(), out);
+  } else {
+    std::fwrite(text.data(), 1, text.size(), out);
+  }
+  std::fflush(out);
+}
+
+bool stdout_ok() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
+
+}  // namespace pagefold

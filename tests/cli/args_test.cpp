@@ -1,0 +1,137 @@
+#include "cli/args.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pagefold {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Args = std::vector<std::string>;
+
+template <class C>
+C parsed(Args args) {
+  const auto result = parse_args(std::move(args));
+  EXPECT_TRUE(result.ok()) << result.status();
+  if (!result.ok() || !std::holds_alternative<C>(result->action)) {
+    ADD_FAILURE() << "another subcommand";
+    return {};
+  }
+  return std::get<C>(result->action);
+}
+
+std::string error_of(Args args) {
+  const auto result = parse_args(std::move(args));
+  EXPECT_FALSE(result.ok());
+  if (result.ok()) return "";
+  EXPECT_TRUE(absl::IsInvalidArgument(result.status()));
+  return message_of(result.status());
+}
+
+TEST(Normalise, UnderscoresInNamesOnly) {
+  EXPECT_THAT(normalise_args({"serve", "--max_model_len=8_k", "a_b", "--", "--x_y"}),
+              ElementsAre("serve", "--max-model-len=8_k", "a_b", "--", "--x_y"));
+}
+
+TEST(Normalise, TextThatBeginsWithADash) {
+  EXPECT_THAT(normalise_args({"-p", "--a_b", "--stop", "-", "--stop", "-x"}),
+              ElementsAre("--prompt=--a_b", "--stop", "-", "--stop=-x"));
+}
+
+TEST(Args, GenerateWithAliases) {
+  const auto c = parsed<GenerateCommand>({"generate", "-m", "x.gguf", "-p", "- a list", "-n", "16",
+                                          "-t", "2", "-c", "8k", "--temp", "0", "--top-k", "-1"});
+  EXPECT_EQ(c.engine.model, "x.gguf");
+  EXPECT_EQ(c.prompt, "- a list");
+  EXPECT_TRUE(c.has_prompt);
+  EXPECT_EQ(c.sampling.max_tokens, 16);
+  EXPECT_EQ(c.engine.threads, 2);
+  EXPECT_EQ(c.engine.max_model_len, 8000);
+  EXPECT_EQ(c.sampling.temperature, 0.0f);
+  EXPECT_EQ(c.sampling.top_k, -1);
+}
+
+TEST(Args, ModelIsTheFirstPositional) {
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "m"}).engine.model, "m");
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "--port", "0", "m"}).engine.model, "m");
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "--model", "m"}).engine.model, "m");
+  EXPECT_EQ(parsed<ServeCommand>({"serve"}).engine.model, "");
+  error_of({"serve", "a", "--model", "b"});
+  error_of({"serve", "a", "b"});
+}
+
+TEST(Args, EngineSizes) {
+  const auto c = parsed<ServeCommand>(
+      {"serve", "--max-num-seqs", "8", "--max_num_batched_tokens", "1K", "--kv-cache-memory-bytes",
+       "2G", "--gpu-memory-utilization", "0.25", "--block-size=32", "--max-model-len", "AUTO"});
+  EXPECT_EQ(c.engine.max_num_seqs, 8);
+  EXPECT_EQ(c.engine.max_num_batched_tokens, 1024);
+  EXPECT_EQ(c.engine.kv_cache_memory_bytes, 2ull << 30);
+  EXPECT_EQ(c.engine.memory_utilization, 0.25);
+  EXPECT_EQ(c.engine.block_size, 32);
+  EXPECT_EQ(c.engine.max_model_len, 0);
+}
+
+TEST(Args, TheLastOfSeveralWins) {
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "--port", "1", "--port", "2"}).port, 2);
+}
+
+TEST(Args, Pairs) {
+  EXPECT_TRUE(parsed<ServeCommand>({"serve", "--allow-long-context"}).engine.allow_long_context);
+  EXPECT_FALSE(
+      parsed<ServeCommand>({"serve", "--no-allow-long-context"}).engine.allow_long_context);
+  EXPECT_FALSE(parsed<GenerateCommand>({"generate", "-p", "x", "--no-skip-special-tokens"})
+                   .sampling.skip_special_tokens);
+  EXPECT_TRUE(parsed<GenerateCommand>({"generate", "-p", "x", "--json"}).json);
+}
+
+TEST(Args, RepeatedFlags) {
+  const auto c = parsed<GenerateCommand>({"generate", "-p", "x", "--stop", "a b", "--stop", "-",
+                                          "--logit-bias", "5:-100", "--logit-bias", "7:1.5"});
+  EXPECT_THAT(c.sampling.stop, ElementsAre("a b", "-"));
+  EXPECT_THAT(c.sampling.logit_bias, ElementsAre(std::pair(5, -100.0f), std::pair(7, 1.5f)));
+}
+
+TEST(Args, ErrorsNameTheFlagAndTheChoices) {
+  EXPECT_THAT(error_of({"serve", "--dtype", "int4"}),
+              AllOf(HasSubstr("--dtype"), HasSubstr("bfloat16")));
+  EXPECT_THAT(error_of({"serve", "--port", "70000"}), HasSubstr("65535"));
+  EXPECT_THAT(error_of({"serve", "--block-size", "20"}), HasSubstr("multiple of 16"));
+  EXPECT_THAT(error_of({"serve", "--max-model-len", "25.6K"}), HasSubstr("'k'"));
+  EXPECT_THAT(error_of({"serve", "--max-model-len", ""}), HasSubstr("--max-model-len"));
+  EXPECT_THAT(error_of({"generate", "-p", "x", "--top-p", "0"}), HasSubstr("--top-p"));
+  EXPECT_THAT(error_of({"generate", "-p", "x", "--temperature", "nan"}),
+              HasSubstr("--temperature"));
+  EXPECT_THAT(error_of({"serve", "--no-such-flag"}), HasSubstr("no-such-flag"));
+}
+
+TEST(Args, WhatDoesNotGoTogether) {
+  EXPECT_THAT(error_of({"generate"}), HasSubstr("no prompt"));
+  error_of({"generate", "-p", "x", "-f", "y"});
+  EXPECT_THAT(error_of({"generate", "-p", "x", "--system", "s"}), HasSubstr("--chat"));
+  EXPECT_THAT(error_of({"generate", "-p", "x", "-n", "4", "--min-tokens", "5"}),
+              HasSubstr("--min-tokens"));
+  error_of({});
+  error_of({"no-such-subcommand"});
+}
+
+TEST(Args, EmptyPromptIsAPrompt) {
+  const auto c = parsed<GenerateCommand>({"generate", "-p", "", "-n", "1"});
+  EXPECT_TRUE(c.has_prompt);
+  EXPECT_EQ(c.prompt, "");
+}
+
+TEST(Args, HelpAndVersionAreText) {
+  EXPECT_THAT(parsed<ShowText>({"--help"}).text, HasSubstr("generate"));
+  EXPECT_THAT(parsed<ShowText>({"serve", "--help"}).text, HasSubstr("--max-num-seqs"));
+  EXPECT_THAT(parsed<ShowText>({"--version"}).text, HasSubstr("pagefold"));
+}
+
+TEST(Args, LogLevelBeforeOrAfterTheSubcommand) {
+  EXPECT_EQ(parse_args({"--log-level", "warn", "serve"})->log_level, "warn");
+  EXPECT_EQ(parse_args({"serve", "--log-level", "error"})->log_level, "error");
+}
+
+}  // namespace
+}  // namespace pagefold
