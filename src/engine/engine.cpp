@@ -107,6 +107,7 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
   const auto n = static_cast<size_t>(c.max_num_seqs);
   ended.reserve(n);
   changed.reserve(n);
+  freed.reserve(n * static_cast<size_t>(shape.n_tables()));
   counters.blocks_total = s.n_blocks;
   counters.kv_block_bytes = block_bytes;
   published = counters;
@@ -356,11 +357,8 @@ Status EngineCore::check(const Request& request) const {
 Result<std::shared_ptr<Generation>> EngineCore::submit(Request request) {
   PF_TRY(check(request));
   const int64_t max_tokens = resolved_max_tokens(request, impl_->config);
-  auto s = std::make_unique<Sequence>(impl_->shape, std::move(request));
+  auto s = std::make_unique<Sequence>(impl_->shape, std::move(request), max_tokens);
   s->generation = std::make_shared<Generation>();
-  s->max_tokens = max_tokens;
-  // Room for most answers at once; longer ones grow by doubling, as max_tokens may be huge.
-  s->tokens.reserve(s->tokens.size() + static_cast<size_t>(std::min<int64_t>(max_tokens, 1024)));
   const std::optional<uint64_t>& seed = s->request.sampling.seed;
   s->seed = seed ? *seed : random_seed();
   s->submitted = Clock::now();

@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -25,6 +26,10 @@ int32_t argmax(const float* x, size_t n) {
   return at;
 }
 
+// Buckets of weights in [0, 1]: exponent and four bits of the mantissa; ascending like the weights.
+constexpr int kBucketShift = 19;
+size_t bucket_of(float weight) { return std::bit_cast<uint32_t>(weight) >> kBucketShift; }
+
 }  // namespace
 
 Sampler::Sampler(int64_t vocab_size)
@@ -32,7 +37,8 @@ Sampler::Sampler(int64_t vocab_size)
       adjusted_(vocab_),
       weights_(vocab_),
       counts_(vocab_, 0),
-      seen_(vocab_, 0) {
+      seen_(vocab_, 0),
+      buckets_(bucket_of(1.0f) + 1) {
   candidates_.reserve(vocab_);
 }
 
@@ -108,17 +114,7 @@ int32_t Sampler::draw(const SamplingOptions& o, const float* logits, float best,
     weights_[i] = w;
     total += w;
   }
-  const bool by_rank = o.top_k > 0 && static_cast<size_t>(o.top_k) < vocab_;
-  if (by_rank || o.top_p < 1.0f) {
-    candidates_.clear();
-    // Tokens below this have less than 1 - top_p of the mass all together, so the cut lies above.
-    const double floor =
-        by_rank ? 0.0 : (1.0 - static_cast<double>(o.top_p)) * total / static_cast<double>(vocab_);
-    for (size_t i = 0; i < vocab_; ++i) {
-      if (weights_[i] > 0 && weights_[i] >= floor) {
-        candidates_.push_back({weights_[i], static_cast<int32_t>(i)});
-      }
-    }
+  if ((o.top_k > 0 && static_cast<size_t>(o.top_k) < vocab_) || o.top_p < 1.0f) {
     const Candidate cut = last_kept(o, total);
     total = 0;
     for (size_t i = 0; i < vocab_; ++i) {
@@ -139,24 +135,62 @@ int32_t Sampler::draw(const SamplingOptions& o, const float* logits, float best,
 }
 
 // The last candidate, by falling weight, that top_k and then top_p keep. `total`: the mass before
-// top_k.
+// top_k. Weights are counted and summed by the leading bits of their float32 form first, which are
+// in their order, so that only the candidates of one or two buckets are ever compared.
 Sampler::Candidate Sampler::last_kept(const SamplingOptions& o, double total) {
-  const auto before = [](const Candidate& a, const Candidate& b) { return a.before(b); };
+  std::fill(buckets_.begin(), buckets_.end(), Bucket{});
+  int64_t alive = 0;
+  for (const float w : weights_) {
+    Bucket& b = buckets_[bucket_of(w)];
+    ++b.count;
+    b.mass += w;
+    alive += w > 0 ? 1 : 0;
+  }
+  Candidate cut{0.0f, std::numeric_limits<int32_t>::max()};  // after every other one
+  if (o.top_k > 0 && o.top_k < alive) {
+    size_t at = buckets_.size() - 1;
+    int64_t above = 0;
+    double mass = 0;
+    for (; above + buckets_[at].count < o.top_k; --at) {
+      above += buckets_[at].count;
+      mass += buckets_[at].mass;
+    }
+    collect(at, cut);
+    const auto nth = candidates_.begin() + (o.top_k - above - 1);
+    std::nth_element(candidates_.begin(), nth, candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.before(b); });
+    cut = *nth;
+    for (auto c = candidates_.begin(); c <= nth; ++c) mass += c->weight;
+    total = mass;
+  }
+  if (o.top_p >= 1.0f) return cut;
+  const double wanted = static_cast<double>(o.top_p) * total;
+  const size_t lowest = bucket_of(cut.weight);
+  size_t at = buckets_.size() - 1;
+  double mass = 0;
+  for (; at > lowest && mass + buckets_[at].mass < wanted; --at) mass += buckets_[at].mass;
+  collect(at, cut);
+  return select_by_mass(wanted - mass, cut);
+}
+
+// candidates_ = those of one bucket that do not come after `cut`.
+void Sampler::collect(size_t bucket, const Candidate& cut) {
+  candidates_.clear();
+  for (size_t i = 0; i < vocab_; ++i) {
+    const Candidate c{weights_[i], static_cast<int32_t>(i)};
+    if (bucket_of(c.weight) == bucket && c.weight > 0 && !cut.before(c)) candidates_.push_back(c);
+  }
+}
+
+// Quickselect: the candidate at which the summed weight, best first, reaches `wanted`; `none` when
+// there is no candidate, the last one when rounding keeps the sum below.
+Sampler::Candidate Sampler::select_by_mass(double wanted, Candidate none) {
   auto first = candidates_.begin();
   auto end = candidates_.end();
-  if (o.top_k > 0 && o.top_k < end - first) {
-    std::nth_element(first, first + (o.top_k - 1), end, before);
-    end = first + o.top_k;
-    total = 0;
-    for (auto c = first; c != end; ++c) total += c->weight;
-  }
-  if (o.top_p >= 1.0f) return *std::max_element(first, end, before);
-  // Quickselect by mass. `acc` = mass of everything before `first`, all of it ahead in the order.
-  const double wanted = static_cast<double>(o.top_p) * total;
-  double acc = 0;
-  Candidate cut = *first;
+  double before_first = 0;
+  Candidate cut = none;
   while (first != end) {
-    auto pivot_at = first + (end - first) / 2;
+    const auto pivot_at = first + (end - first) / 2;
     const Candidate pivot = *pivot_at;
     std::iter_swap(pivot_at, end - 1);
     const auto middle =
@@ -164,13 +198,13 @@ Sampler::Candidate Sampler::last_kept(const SamplingOptions& o, double total) {
     std::iter_swap(middle, end - 1);
     double ahead = 0;
     for (auto c = first; c != middle; ++c) ahead += c->weight;
-    if (acc + ahead >= wanted && middle != first) {
+    if (middle != first && before_first + ahead >= wanted) {
       end = middle;
       continue;
     }
-    acc += ahead + pivot.weight;
+    before_first += ahead + pivot.weight;
     cut = pivot;
-    if (acc >= wanted) break;
+    if (before_first >= wanted) break;
     first = middle + 1;
   }
   return cut;

@@ -43,6 +43,12 @@ class Sampler {
   const float* adjust(const Context& context, const float* logits);
   void penalise(const Context& context);
   int32_t draw(const SamplingOptions& options, const float* logits, float best, double u);
+  struct Bucket {
+    int64_t count = 0;
+    double mass = 0;
+  };
+  void collect(size_t bucket, const Candidate& cut);
+  Candidate select_by_mass(double wanted, Candidate none);
   Candidate last_kept(const SamplingOptions& options, double total);
 
   size_t vocab_;
@@ -50,6 +56,7 @@ class Sampler {
   std::vector<float> weights_;   // [vocab] exp((logit - best) / temperature), 0 = dropped
   std::vector<int32_t> counts_;  // [vocab] times generated; all 0 between calls
   std::vector<uint8_t> seen_;    // [vocab] in prompt or output; all 0 between calls
+  std::vector<Bucket> buckets_;
   std::vector<Candidate> candidates_;
 };
 

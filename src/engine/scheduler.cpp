@@ -114,6 +114,8 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
     waiting_.pop_front();
     if (!s->admitted) {
       s->admitted = Clock::now();
+      // Address space now, pages as tokens come.
+      s->tokens.reserve(static_cast<size_t>(s->n_prompt + s->max_tokens));
       ++newly_admitted_;
     }
     Sequence& added = *s;

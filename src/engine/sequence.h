@@ -25,11 +25,12 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
 //   n_computed  the engine, after a forward pass; back to 0 when the sequence is paused
 //   len         the cache (commit, free_all)
 struct Sequence {
-  Sequence(const CacheShape& shape, Request r)
+  Sequence(const CacheShape& shape, Request r, int64_t most_tokens)
       : request(std::move(r)),
+        max_tokens(most_tokens),
         tokens(std::move(request.tokens)),
         n_prompt(static_cast<int64_t>(tokens.size())),
-        cache(shape) {}
+        cache(shape, n_prompt + max_tokens) {}
 
   int64_t next_pos() const { return static_cast<int64_t>(tokens.size()); }
   int64_t n_generated() const { return next_pos() - n_prompt; }

@@ -18,8 +18,9 @@ int64_t CacheShape::peak_blocks(int64_t slots, int64_t step_rows) const {
   return total;
 }
 
-SequenceCache::SequenceCache(const CacheShape& shape)
+SequenceCache::SequenceCache(const CacheShape& shape, int64_t expected_slots)
     : shape_(shape),
+      expected_slots_(expected_slots),
       blocks_(static_cast<size_t>(shape.n_tables()), 0),
       views_(static_cast<size_t>(shape.n_tables())) {}
 
@@ -35,11 +36,12 @@ int64_t SequenceCache::blocks_needed(int64_t rows) const {
 
 void SequenceCache::grow_capacity(int64_t blocks) {
   if (blocks <= capacity_) return;
-  // Doubling: a long decode allocates a handful of times in its life.
-  const int64_t capacity = std::max<int64_t>({blocks, 2 * capacity_, 16});
-  std::vector<BlockId> bigger(views_.size() * static_cast<size_t>(capacity), kNoBlock);
+  const int64_t capacity =
+      std::max<int64_t>({blocks, blocks_for(expected_slots_), 2 * capacity_, 16});
+  auto bigger =
+      std::make_unique_for_overwrite<BlockId[]>(views_.size() * static_cast<size_t>(capacity));
   for (size_t t = 0; t < views_.size(); ++t) {
-    std::copy_n(ids(t), blocks_[t], bigger.data() + t * static_cast<size_t>(capacity));
+    std::copy_n(ids(t), blocks_[t], bigger.get() + t * static_cast<size_t>(capacity));
   }
   ids_ = std::move(bigger);
   capacity_ = capacity;

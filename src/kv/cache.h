@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,9 @@ struct CacheShape {
 // ids that became free to `freed`.
 class SequenceCache {
  public:
-  explicit SequenceCache(const CacheShape& shape);  // keeps a reference
+  // Keeps a reference to `shape`. Up to `expected_slots` slots, tables are allocated once, at the
+  // first reserve; their pages are touched as they fill.
+  explicit SequenceCache(const CacheShape& shape, int64_t expected_slots = 0);
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
   ~SequenceCache();  // must hold no blocks
@@ -54,13 +57,14 @@ class SequenceCache {
     return (slots + shape_.block_size - 1) / shape_.block_size;
   }
   void grow_capacity(int64_t blocks);
-  BlockId* ids(size_t table) { return ids_.data() + table * static_cast<size_t>(capacity_); }
+  BlockId* ids(size_t table) { return ids_.get() + table * static_cast<size_t>(capacity_); }
 
   const CacheShape& shape_;
-  std::vector<BlockId> ids_;      // [n_tables][capacity]
-  int64_t capacity_ = 0;          // ids a table
-  std::vector<int64_t> blocks_;   // [n_tables] ids in use, kNoBlock ones included
-  std::vector<TableView> views_;  // [n_tables]
+  const int64_t expected_slots_;
+  std::unique_ptr<BlockId[]> ids_;  // [n_tables][capacity]
+  int64_t capacity_ = 0;            // ids a table
+  std::vector<int64_t> blocks_;     // [n_tables] ids in use, kNoBlock ones included
+  std::vector<TableView> views_;    // [n_tables]
   int64_t held_ = 0;
 };
 
