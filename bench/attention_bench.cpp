@@ -1,6 +1,8 @@
 // Paged attention on the shape of SmolLM2-135M (30 layers, 3 KV heads, 3 query heads each,
 // head_dim 64), block ids permuted. Shares are of what the same binary measures on the same
-// threads: read bandwidth for decode, the vdpbf16ps peak for prefill.
+// threads: sequential read bandwidth for decode, the vdpbf16ps peak for prefill. "scattered" is the
+// bandwidth of reading the blocks in table order. cpu_*: by processor time, per thread; the fair
+// figures with one thread on a shared machine (waiting threads spin, so not with two).
 //   build/release/bin/attention_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
@@ -83,7 +85,7 @@ class Arena {
   ~Arena() { munmap(data_, bytes_); }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  std::byte* data() { return data_; }
+  std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
  private:
@@ -201,6 +203,33 @@ struct Work {
   AttentionPartial partial() { return {m.data(), l.data(), o.data()}; }
 };
 
+// The same bytes block by block in the order of the tables, fetched ahead, nothing computed: what
+// scattered small pages leave of the bandwidth.
+__attribute__((target("avx2"))) uint64_t read_blocks(const Cache& cache, int64_t begin,
+                                                     int64_t end) {
+  const size_t bytes = cache.layout.block_bytes();
+  __m256i sum = _mm256_setzero_si256();
+  for (int64_t b = begin; b < end; ++b) {
+    const std::byte* at = cache.arena.data() + cache.blocks[static_cast<size_t>(b)] * bytes;
+    const auto* ahead = reinterpret_cast<const char*>(
+        cache.arena.data() + cache.blocks[static_cast<size_t>(std::min(b + 12, end - 1))] * bytes);
+    for (size_t i = 0; i < bytes; i += 64) {
+      _mm_prefetch(ahead + i, _MM_HINT_T1);
+      sum = _mm256_add_epi64(sum, _mm256_load_si256(reinterpret_cast<const __m256i*>(at + i)));
+    }
+  }
+  return static_cast<uint64_t>(_mm256_extract_epi64(sum, 0) + _mm256_extract_epi64(sum, 2));
+}
+
+Rate scattered_bandwidth(ThreadPool& pool, const Cache& cache) {
+  return median_rate(static_cast<double>(cache.arena.bytes()), [&] {
+    pool.run([&](int t, int n) {
+      const Range r = share_of(static_cast<int64_t>(cache.blocks.size()), t, n);
+      benchmark::DoNotOptimize(read_blocks(cache, r.begin, r.end));
+    });
+  });
+}
+
 // Medians, and their shares of the better of two measurements of the limit.
 void report(benchmark::State& state, const char* unit, std::vector<double>& wall,
             std::vector<double>& cpu, const Rate& before, const Rate& after) {
@@ -268,7 +297,10 @@ void decode(benchmark::State& state, const Isa& isa, KvLayout layout, int group,
     wall.push_back(gb / (seconds() - w));
     cpu.push_back(gb / (cpu_seconds() - c));
   }
+  const Rate scattered = scattered_bandwidth(pool, cache);
   report(state, "GB/s", wall, cpu, before, read_bandwidth(pool, cache.arena));
+  state.counters["scattered"] = scattered.wall;
+  state.counters["cpu_scattered"] = scattered.cpu;
 }
 
 // The attention of `rows` prompt rows over a context before them, one layer's three KV heads.
@@ -291,7 +323,7 @@ void prefill(benchmark::State& state, const Isa& isa, KvLayout layout, int group
   const double gflop = 4e-9 * queries * layout.head_dim * context * tables;
   std::vector<double> wall, cpu;
   for (auto _ : state) {
-    const double w = seconds(), c = cpu_seconds();
+    const double w = seconds(), u = cpu_seconds();
     pool.run([&](int t, int n) {
       Work& mine = *part[static_cast<size_t>(t)];
       Work& sum = *total[static_cast<size_t>(t)];
@@ -315,7 +347,7 @@ void prefill(benchmark::State& state, const Isa& isa, KvLayout layout, int group
       }
     });
     wall.push_back(gflop / (seconds() - w));
-    cpu.push_back(gflop / (cpu_seconds() - c));
+    cpu.push_back(gflop / (cpu_seconds() - u));
   }
   report(state, "GFLOP/s", wall, cpu, before, has_avx512() ? bf16_peak(pool) : Rate{});
 }

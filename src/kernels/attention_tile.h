@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kStrips = kChunkSlots / kStripSlots;
 // How far ahead of the strip being read the next ones are fetched: strips of 1 to 4 KB are too
-// short for the hardware to notice.
+// short for the hardware to notice. Into L2, since a chunk is larger than L1.
 constexpr int kPrefetchStrips = 12;
 constexpr float kNegInf = -__builtin_inff();
 
@@ -125,7 +125,7 @@ void score_strips(const std::byte* const* at, const std::byte* const* ahead, int
     PF_UNROLL
     for (int i = 0; i < S; ++i) {
       k[i] = K::load(at[i] + step * 64);
-      _mm_prefetch(reinterpret_cast<const char*>(ahead[i]) + step * 64, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead[i]) + step * 64, _MM_HINT_T1);
     }
     PF_UNROLL
     for (int t = 0; t < T; ++t) {
@@ -228,7 +228,7 @@ void add_values(const StripList& strips, size_t v_at, int dim, const float* weig
       for (int n = 0; n < N; ++n) {
         values[n] = Masked ? V::load_live(v + n * kRegBytes, static_cast<unsigned>(mask) >> slot)
                            : V::load(v + n * kRegBytes);
-        if (n * kRegBytes % 64 == 0) _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T0);
+        if (n * kRegBytes % 64 == 0) _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T1);
       }
       PF_UNROLL
       for (int t = 0; t < T; ++t) {
@@ -276,17 +276,21 @@ void value_tile(const StripList& strips, const KvLayout& layout, const Tile& til
   for (int d = 0; d < dim;) {
     const size_t v_at = layout.k_strip_bytes() + static_cast<size_t>(d) * V<false>::kDimBytes;
     const int left = dim - d;
-    if constexpr (Vec::kMaxRegs >= 4) {
+    if constexpr (V<false>::kMaxRegs >= 4) {
       if (left >= 64) {
         value_slice<V<false>, T, 4, false>(strips, v_at, dim, tile, o + d);
         d += 64;
         continue;
       }
     }
-    if (left >= 32) {
-      value_slice<V<false>, T, 2, false>(strips, v_at, dim, tile, o + d);
-      d += 32;
-    } else if (left >= 16) {
+    if constexpr (V<false>::kMaxRegs >= 2) {
+      if (left >= 32) {
+        value_slice<V<false>, T, 2, false>(strips, v_at, dim, tile, o + d);
+        d += 32;
+        continue;
+      }
+    }
+    if (left >= 16) {
       value_slice<V<false>, T, 1, false>(strips, v_at, dim, tile, o + d);
       d += 16;
     } else {
