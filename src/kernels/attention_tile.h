@@ -13,12 +13,16 @@
 
 #include "kernels/paged.h"
 
+// Without it g++ 12 keeps accumulators in memory: the arrays are taken apart only where their loops
+// are gone early.
+#define PF_UNROLL _Pragma("GCC unroll 8")
+
 namespace pagefold::kernels {
 namespace {
 
 constexpr int kStrips = kChunkSlots / kStripSlots;
 // How far ahead of the strip being read the next ones are fetched: strips of 1 to 4 KB are too
-// short for the hardware to notice.
+// short for the hardware to notice. Into L2, since a chunk is larger than L1.
 constexpr int kPrefetchStrips = 12;
 constexpr float kNegInf = -__builtin_inff();
 
@@ -78,7 +82,7 @@ void tile_masks(const AttentionChunkArgs& args, int begin, int queries, Tile& ti
   int known = -1;
   for (int t = 0; t < queries; ++t) {
     const int row = (begin + t) / args.group;
-    if (row == known)
+    if (t > 0 && row == known)
       __builtin_memcpy(tile.mask[t], tile.mask[t - 1], sizeof tile.mask[t]);
     else
       row_mask(args, known = row, tile.mask[t]);
@@ -112,22 +116,27 @@ template <class K, int T, int S>
 void score_strips(const std::byte* const* at, const std::byte* const* ahead, int head_dim,
                   const std::byte* q, size_t q_stride, float* s) {
   Vec::F acc[T][S];
-  for (int t = 0; t < T; ++t)
-    for (int i = 0; i < S; ++i) acc[t][i] = Vec::zero();
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) PF_UNROLL
+  for (int i = 0; i < S; ++i) acc[t][i] = Vec::zero();
   const int steps = head_dim / K::kDims;
   for (int step = 0; step < steps; ++step) {
     typename K::Keys k[S];
+    PF_UNROLL
     for (int i = 0; i < S; ++i) {
       k[i] = K::load(at[i] + step * 64);
-      _mm_prefetch(reinterpret_cast<const char*>(ahead[i]) + step * 64, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead[i]) + step * 64, _MM_HINT_T1);
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
       const auto query = K::query(q + static_cast<size_t>(t) * q_stride + step * K::kQueryBytes);
+      PF_UNROLL
       for (int i = 0; i < S; ++i) acc[t][i] = K::dot(acc[t][i], k[i], query);
     }
   }
-  for (int t = 0; t < T; ++t)
-    for (int i = 0; i < S; ++i) Vec::store(s + t * kChunkSlots + i * kStripSlots, acc[t][i]);
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) PF_UNROLL
+  for (int i = 0; i < S; ++i) Vec::store(s + t * kChunkSlots + i * kStripSlots, acc[t][i]);
 }
 
 template <class K, int T>
@@ -205,8 +214,9 @@ void add_values(const StripList& strips, size_t v_at, int dim, const float* weig
   const int lanes = Half ? 8 : 16;
   const size_t step_bytes = static_cast<size_t>(dim) * V::kDimBytes;
   Vec::F acc[T][N];
-  for (int t = 0; t < T; ++t)
-    for (int n = 0; n < N; ++n) acc[t][n] = Vec::load_n(o + t * dim + n * 16, lanes);
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) PF_UNROLL
+  for (int n = 0; n < N; ++n) acc[t][n] = Vec::load_n(o + t * dim + n * 16, lanes);
   for (int i = begin; i < end; ++i) {
     const std::byte* v = strips.at[i] + v_at;
     const char* ahead = reinterpret_cast<const char*>(strips.ahead[i] + v_at);
@@ -214,21 +224,25 @@ void add_values(const StripList& strips, size_t v_at, int dim, const float* weig
         reinterpret_cast<const std::byte*>(weights) + i * kStripSlots * V::kWeightBytes;
     for (int slot = 0; slot < kStripSlots; slot += V::kSlots) {
       typename V::Values values[N];
+      PF_UNROLL
       for (int n = 0; n < N; ++n) {
         values[n] = Masked ? V::load_live(v + n * kRegBytes, static_cast<unsigned>(mask) >> slot)
                            : V::load(v + n * kRegBytes);
-        if (n * kRegBytes % 64 == 0) _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T0);
+        if (n * kRegBytes % 64 == 0) _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T1);
       }
+      PF_UNROLL
       for (int t = 0; t < T; ++t) {
         const auto weight = V::weight(w + t * kChunkSlots * 4 + slot * V::kWeightBytes);
+        PF_UNROLL
         for (int n = 0; n < N; ++n) acc[t][n] = V::dot(acc[t][n], values[n], weight);
       }
       v += step_bytes;
       ahead += step_bytes;
     }
   }
-  for (int t = 0; t < T; ++t)
-    for (int n = 0; n < N; ++n) Vec::store_n(o + t * dim + n * 16, acc[t][n], lanes);
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) PF_UNROLL
+  for (int n = 0; n < N; ++n) Vec::store_n(o + t * dim + n * 16, acc[t][n], lanes);
 }
 
 template <class V, int T, int N, bool Half>
@@ -262,17 +276,21 @@ void value_tile(const StripList& strips, const KvLayout& layout, const Tile& til
   for (int d = 0; d < dim;) {
     const size_t v_at = layout.k_strip_bytes() + static_cast<size_t>(d) * V<false>::kDimBytes;
     const int left = dim - d;
-    if constexpr (Vec::kMaxRegs >= 4) {
+    if constexpr (V<false>::kMaxRegs >= 4) {
       if (left >= 64) {
         value_slice<V<false>, T, 4, false>(strips, v_at, dim, tile, o + d);
         d += 64;
         continue;
       }
     }
-    if (left >= 32) {
-      value_slice<V<false>, T, 2, false>(strips, v_at, dim, tile, o + d);
-      d += 32;
-    } else if (left >= 16) {
+    if constexpr (V<false>::kMaxRegs >= 2) {
+      if (left >= 32) {
+        value_slice<V<false>, T, 2, false>(strips, v_at, dim, tile, o + d);
+        d += 32;
+        continue;
+      }
+    }
+    if (left >= 16) {
       value_slice<V<false>, T, 1, false>(strips, v_at, dim, tile, o + d);
       d += 16;
     } else {

@@ -1,20 +1,24 @@
 // Paged attention on one (layer, KV head): the layout of a block and the arguments of the kernels.
 //
-// A block holds block_size slots (a multiple of 16) as strips of 16 slots; a strip is the K part
-// then the V part:
-//   K float32/float16: [head_dim][16]          bfloat16: [head_dim / 2][16][2]   one register = 16
-//   keys V float32/float16: [16][head_dim]          bfloat16: [8][head_dim][2]        pairs of
-//   slots for vdpbf16ps
+// A block holds block_size slots (a multiple of 16) as strips of 16 slots; a strip is the K part,
+// then the V part. One 512-bit register holds 16 keys, or 16 dimensions of values:
+//   K float32/float16  [head_dim][16]
+//     bfloat16         [head_dim / 2][16][2]   pairs of dimensions for vdpbf16ps
+//   V float32/float16  [16][head_dim]
+//     bfloat16         [8][head_dim][2]        pairs of slots for vdpbf16ps
 // head_dim is a multiple of 8. Queries of the `group` query heads that share the KV head are
 // computed together, so K and V are read once for all of them.
 //
 // One numeric definition, the same for decode and prefill:
-//   s = q . k (float32 accumulation over d in ascending order of the layout; q scaled first,
-//   rounded to bfloat16 for
+//   s = q . k (float32, over d in ascending order; q scaled first, then rounded to bfloat16 for
 //       bfloat16 K) + log_bias;
 //   per chunk of 256 slots aligned to slot 0: m = max s, p = exp(s - m) (rounded to bfloat16 for
-//   bfloat16 V), l = sum p (of the rounded values), o = sum p v; slots outside [lo, hi) of a row
-//   count as p = 0 exactly; chunks are merged in ascending order by attention_merge.
+//       bfloat16 V), l = sum p (of the rounded values), o = sum p v;
+//   slots outside [lo, hi) of a row, and dead ones, count as p = 0 and v = 0 exactly: what lies
+//       there, NaN included, does not matter, so unwritten slots need not be cleared;
+//   chunks are merged in ascending order by attention_merge.
+// A (row, head) gets the same bits whatever the other rows of the call, the block ids and the
+// slots that it does not see.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +64,8 @@ struct KvAppendArgs {
   int64_t ldk = 0, ldv = 0;
 };
 
-// Running softmax of n queries: m = max (-inf: nothing yet), l = sum, o = unnormalised output.
+// Running softmax of n queries: m = max (-inf: nothing yet, l and o may then hold anything where
+// attention_merge adds to them), l = sum, o = unnormalised output.
 struct AttentionPartial {
   float* m = nullptr;  // [n]
   float* l = nullptr;  // [n]

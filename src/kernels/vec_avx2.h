@@ -67,7 +67,6 @@ struct Vec {
 
   static constexpr int kMaxQueries = 3;  // of a tile
   static constexpr int kMaxStrips = 1;   // of the score pass: 3 x 2 accumulators
-  static constexpr int kMaxRegs = 2;     // of the value pass, 16 dimensions each: 3 x 4
 
   static PF_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static PF_INLINE F set1(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
@@ -199,9 +198,11 @@ struct KeysBf16 : KeysF16 {
   }
 };
 
-// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot.
+// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot. kMaxRegs: how
+// many times 16 dimensions are accumulated at once, so that a tile's sums fit the registers.
 template <bool Half>
 struct ValuesF32 {
+  static constexpr int kMaxRegs = 2;
   static constexpr int kSlots = 1;
   static constexpr int kDimBytes = 4;     // between two dimensions
   static constexpr int kWeightBytes = 4;  // a slot
@@ -230,6 +231,7 @@ struct ValuesF16 : ValuesF32<Half> {
 
 template <bool Half>
 struct ValuesBf16 {
+  static constexpr int kMaxRegs = 1;
   static constexpr int kSlots = 2;
   static constexpr int kDimBytes = 4;
   static constexpr int kWeightBytes = 4;

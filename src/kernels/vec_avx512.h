@@ -20,7 +20,6 @@ struct Vec {
 
   static constexpr int kMaxQueries = 6;  // of a tile: 6 x 4 accumulators
   static constexpr int kMaxStrips = 4;   // of the score pass
-  static constexpr int kMaxRegs = 4;     // of the value pass, 16 dimensions each
 
   static PF_INLINE F zero() { return _mm512_setzero_ps(); }
   static PF_INLINE F set1(float v) { return _mm512_set1_ps(v); }
@@ -166,9 +165,11 @@ struct KeysBf16 {
   }
 };
 
-// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot.
+// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot. kMaxRegs: how
+// many times 16 dimensions are accumulated at once, so that a tile's sums fit the registers.
 template <bool Half>
 struct ValuesF32 {
+  static constexpr int kMaxRegs = 4;
   static constexpr int kSlots = 1;
   static constexpr int kDimBytes = 4;     // between two dimensions
   static constexpr int kWeightBytes = 4;  // a slot
@@ -195,6 +196,7 @@ struct ValuesF16 : ValuesF32<Half> {
 
 template <bool Half>
 struct ValuesBf16 {
+  static constexpr int kMaxRegs = 4;
   static constexpr int kSlots = 2;
   static constexpr int kDimBytes = 4;
   static constexpr int kWeightBytes = 2;

@@ -1,0 +1,394 @@
+// Paged attention on the shape of SmolLM2-135M (30 layers, 3 KV heads, 3 query heads each,
+// head_dim 64), block ids permuted. Shares are of what the same binary measures on the same
+// threads: sequential read bandwidth for decode, the vdpbf16ps peak for prefill. "scattered" is the
+// bandwidth of reading the blocks in table order. cpu_*: by processor time, per thread; the fair
+// figures with one thread on a shared machine (waiting threads spin, so not with two).
+//   build/release/bin/attention_bench [--benchmark_filter=...]
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/threads.h"
+#include "kernels/attention_isa.h"
+
+namespace pagefold::kernels {
+namespace {
+
+struct Isa {
+  const char* name;
+  decltype(&scalar::attention_prepare_q) prepare_q;
+  decltype(&scalar::attention_chunk) chunk;
+  decltype(&scalar::attention_merge) merge;
+  decltype(&scalar::attention_finish) finish;
+};
+
+constexpr Isa kScalar{"scalar", scalar::attention_prepare_q, scalar::attention_chunk,
+                      scalar::attention_merge, scalar::attention_finish};
+constexpr Isa kAvx2{"avx2", avx2::attention_prepare_q, avx2::attention_chunk, avx2::attention_merge,
+                    avx2::attention_finish};
+constexpr Isa kAvx512{"avx512", avx512::attention_prepare_q, avx512::attention_chunk,
+                      avx512::attention_merge, avx512::attention_finish};
+
+bool has_avx512() { return __builtin_cpu_supports("avx512bf16") != 0; }
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Processor time of all threads. On a machine that others use too, shares by it are the fair ones.
+double cpu_seconds() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// A rate by the clock and by processor time (of all threads, so per thread).
+struct Rate {
+  double wall = 0, cpu = 0;
+};
+template <class Work>
+Rate median_rate(double amount, const Work& work) {
+  std::vector<double> wall, cpu;
+  for (int i = 0; i < 9; ++i) {
+    const double w = seconds(), c = cpu_seconds();
+    work();
+    wall.push_back(amount * 1e-9 / (seconds() - w));
+    cpu.push_back(amount * 1e-9 / (cpu_seconds() - c));
+  }
+  std::sort(wall.begin(), wall.end());
+  std::sort(cpu.begin(), cpu.end());
+  return {wall[4], cpu[4]};
+}
+
+// Memory from the system, small pages like the cache's arena, touched by the threads that use it.
+class Arena {
+ public:
+  explicit Arena(size_t bytes) : bytes_(bytes) {
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) std::abort();
+    data_ = static_cast<std::byte*>(p);
+    madvise(data_, bytes_, MADV_NOHUGEPAGE);
+  }
+  ~Arena() { munmap(data_, bytes_); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_;
+  std::byte* data_;
+};
+
+__attribute__((target("avx2"))) uint64_t read_all(const std::byte* p, size_t bytes) {
+  // Four streams, fetched ahead: the fastest plain reader on this kind of machine.
+  __m256i sum[4] = {};
+  const size_t quarter = bytes / 4 / 4096 * 4096;
+  for (size_t i = 0; i < quarter; i += 64) {
+    for (size_t s = 0; s < 4; ++s) {
+      const std::byte* at = p + s * quarter + i;
+      _mm_prefetch(reinterpret_cast<const char*>(at) + 1024, _MM_HINT_T0);
+      sum[s] = _mm256_add_epi64(sum[s], _mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
+      sum[s] =
+          _mm256_add_epi64(sum[s], _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 32)));
+    }
+  }
+  const __m256i all =
+      _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+  return static_cast<uint64_t>(_mm256_extract_epi64(all, 0) + _mm256_extract_epi64(all, 1) +
+                               _mm256_extract_epi64(all, 2) + _mm256_extract_epi64(all, 3));
+}
+
+// GB/s of a plain sequential read of the arena by all threads of the pool.
+Rate read_bandwidth(ThreadPool& pool, Arena& arena) {
+  return median_rate(static_cast<double>(arena.bytes()), [&] {
+    pool.run([&](int t, int n) {
+      const Range r = share_of(static_cast<int64_t>(arena.bytes() / 4096), t, n);
+      benchmark::DoNotOptimize(
+          read_all(arena.data() + r.begin * 4096, static_cast<size_t>(r.end - r.begin) * 4096));
+    });
+  });
+}
+
+__attribute__((target("avx512f,avx512bf16"))) float dot_peak(int64_t steps) {
+  // Twelve chains by name: an array would be spilled.
+  const __m512bh one = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
+  __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a,
+         k = a, l = a;
+  for (int64_t n = 0; n < steps; ++n) {
+    a = _mm512_dpbf16_ps(a, one, one), b = _mm512_dpbf16_ps(b, one, one);
+    c = _mm512_dpbf16_ps(c, one, one), d = _mm512_dpbf16_ps(d, one, one);
+    e = _mm512_dpbf16_ps(e, one, one), f = _mm512_dpbf16_ps(f, one, one);
+    g = _mm512_dpbf16_ps(g, one, one), h = _mm512_dpbf16_ps(h, one, one);
+    i = _mm512_dpbf16_ps(i, one, one), j = _mm512_dpbf16_ps(j, one, one);
+    k = _mm512_dpbf16_ps(k, one, one), l = _mm512_dpbf16_ps(l, one, one);
+    asm volatile("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f));
+    asm volatile("" : "+v"(g), "+v"(h), "+v"(i), "+v"(j), "+v"(k), "+v"(l));
+  }
+  const __m512 s = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)),
+                                 _mm512_add_ps(_mm512_add_ps(e, f), _mm512_add_ps(g, h)));
+  return _mm512_cvtss_f32(
+      _mm512_add_ps(s, _mm512_add_ps(_mm512_add_ps(i, j), _mm512_add_ps(k, l))));
+}
+
+// GFLOP/s of vdpbf16ps on all threads of the pool.
+Rate bf16_peak(ThreadPool& pool) {
+  constexpr int64_t kSteps = 500'000;
+  return median_rate(static_cast<double>(kSteps) * 12 * 64 * pool.size(), [&] {
+    pool.run([&](int, int) { benchmark::DoNotOptimize(dot_peak(kSteps)); });
+  });
+}
+
+// 30 layers x 3 KV heads of `context` slots, blocks permuted over one arena.
+struct Cache {
+  static constexpr int kTables = 90;
+  KvLayout layout;
+  int context;
+  int table_blocks;
+  Arena arena;
+  std::vector<uint32_t> blocks;
+
+  Cache(const KvLayout& shape, int slots)
+      : layout(shape),
+        context(slots),
+        table_blocks(slots / shape.block_size),
+        arena(static_cast<size_t>(kTables * table_blocks) * shape.block_bytes()),
+        blocks(static_cast<size_t>(kTables * table_blocks)) {
+    std::iota(blocks.begin(), blocks.end(), 0u);
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
+    fill();
+  }
+  const uint32_t* table(int t) const { return blocks.data() + int64_t{t} * table_blocks; }
+
+ private:
+  // Small finite numbers of either 16-bit type (and, in pairs, of float): no slow operands.
+  void fill() {
+    std::mt19937 rng(2);
+    auto* at = reinterpret_cast<uint16_t*>(arena.data());
+    for (size_t i = 0; i < arena.bytes() / 2; ++i)
+      at[i] = static_cast<uint16_t>(0x3c00 + (rng() & 0x3ff) + ((rng() & 1) << 15));
+  }
+};
+
+struct Work {
+  std::vector<float> q;
+  std::unique_ptr<std::byte[]> storage;
+  std::byte* prepared;
+  std::vector<float> m, l, o;
+  Work(const Isa& isa, const KvLayout& layout, int queries)
+      : q(static_cast<size_t>(queries * layout.head_dim)),
+        storage(new std::byte[prepared_query_bytes(layout, queries) + 64]),
+        prepared(reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(storage.get()) + 63) /
+                                              64 * 64)),
+        m(static_cast<size_t>(queries)),
+        l(static_cast<size_t>(queries)),
+        o(static_cast<size_t>(queries * layout.head_dim)) {
+    std::mt19937 rng(3);
+    for (float& v : q) v = static_cast<float>(rng() % 2000) * 1e-3f - 1.0f;
+    isa.prepare_q(layout, q.data(), layout.head_dim, queries, 0.125f, prepared);
+  }
+  AttentionPartial partial() { return {m.data(), l.data(), o.data()}; }
+};
+
+// The same bytes block by block in the order of the tables, fetched ahead, nothing computed: what
+// scattered small pages leave of the bandwidth.
+__attribute__((target("avx2"))) uint64_t read_blocks(const Cache& cache, int64_t begin,
+                                                     int64_t end) {
+  const size_t bytes = cache.layout.block_bytes();
+  __m256i sum = _mm256_setzero_si256();
+  for (int64_t b = begin; b < end; ++b) {
+    const std::byte* at = cache.arena.data() + cache.blocks[static_cast<size_t>(b)] * bytes;
+    const auto* ahead = reinterpret_cast<const char*>(
+        cache.arena.data() + cache.blocks[static_cast<size_t>(std::min(b + 12, end - 1))] * bytes);
+    for (size_t i = 0; i < bytes; i += 64) {
+      _mm_prefetch(ahead + i, _MM_HINT_T1);
+      sum = _mm256_add_epi64(sum, _mm256_load_si256(reinterpret_cast<const __m256i*>(at + i)));
+    }
+  }
+  return static_cast<uint64_t>(_mm256_extract_epi64(sum, 0) + _mm256_extract_epi64(sum, 2));
+}
+
+Rate scattered_bandwidth(ThreadPool& pool, const Cache& cache) {
+  return median_rate(static_cast<double>(cache.arena.bytes()), [&] {
+    pool.run([&](int t, int n) {
+      const Range r = share_of(static_cast<int64_t>(cache.blocks.size()), t, n);
+      benchmark::DoNotOptimize(read_blocks(cache, r.begin, r.end));
+    });
+  });
+}
+
+// Medians, and their shares of the better of two measurements of the limit.
+void report(benchmark::State& state, const char* unit, std::vector<double>& wall,
+            std::vector<double>& cpu, const Rate& before, const Rate& after) {
+  std::sort(wall.begin(), wall.end());
+  std::sort(cpu.begin(), cpu.end());
+  const double median = wall[wall.size() / 2], median_cpu = cpu[cpu.size() / 2];
+  const double limit = std::max(before.wall, after.wall);
+  const double limit_cpu = std::max(before.cpu, after.cpu);
+  state.counters[unit] = median;
+  state.counters["limit"] = limit;
+  state.counters["share"] = median / limit;
+  state.counters["cpu"] = median_cpu;
+  state.counters["cpu_limit"] = limit_cpu;
+  state.counters["cpu_share"] = median_cpu / limit_cpu;
+}
+
+// One decode step's attention: threads take whole chunks, partials are merged after.
+void decode(benchmark::State& state, const Isa& isa, KvLayout layout, int group, int context) {
+  if (&isa == &kAvx512 && !has_avx512()) return state.SkipWithError("no AVX-512 BF16");
+  const int threads = static_cast<int>(state.range(0));
+  Cache cache(layout, context);
+  ThreadPool pool(threads);
+  const int chunks = context / kChunkSlots;
+  const int chunk_blocks = kChunkSlots / layout.block_size;
+  std::vector<std::unique_ptr<Work>> part;
+  for (int c = 0; c < chunks; ++c) part.push_back(std::make_unique<Work>(isa, layout, group));
+  Work total(isa, layout, group);
+  const int16_t lo = 0, hi = kChunkSlots;
+  auto step = [&] {
+    for (int table = 0; table < Cache::kTables; ++table) {
+      pool.run([&](int t, int n) {
+        const Range r = share_of(chunks, t, n);
+        for (int64_t c = r.begin; c < r.end; ++c) {
+          AttentionChunkArgs args;
+          args.base = cache.arena.data();
+          args.blocks = cache.table(table) + c * chunk_blocks;
+          args.slots = kChunkSlots;
+          args.q = total.prepared;
+          args.rows = 1;
+          args.group = group;
+          args.lo = &lo;
+          args.hi = &hi;
+          args.out = part[static_cast<size_t>(c)]->partial();
+          // The next chunk of this thread, or its first one of the next table.
+          if (c + 1 < r.end)
+            args.next_blocks = args.blocks + chunk_blocks;
+          else if (table + 1 < Cache::kTables)
+            args.next_blocks = cache.table(table + 1) + r.begin * chunk_blocks;
+          args.next_count = args.next_blocks != nullptr ? chunk_blocks : 0;
+          isa.chunk(layout, args);
+        }
+      });
+      std::fill(total.m.begin(), total.m.end(), -std::numeric_limits<float>::infinity());
+      for (auto& p : part) isa.merge(group, layout.head_dim, p->partial(), total.partial());
+    }
+  };
+  step();
+  // Bandwidth before and after: neighbours on the machine come and go.
+  const Rate before = read_bandwidth(pool, cache.arena);
+  const double gb = static_cast<double>(cache.arena.bytes()) * 1e-9;
+  std::vector<double> wall, cpu;
+  for (auto _ : state) {
+    const double w = seconds(), c = cpu_seconds();
+    step();
+    wall.push_back(gb / (seconds() - w));
+    cpu.push_back(gb / (cpu_seconds() - c));
+  }
+  const Rate scattered = scattered_bandwidth(pool, cache);
+  report(state, "GB/s", wall, cpu, before, read_bandwidth(pool, cache.arena));
+  state.counters["scattered"] = scattered.wall;
+  state.counters["cpu_scattered"] = scattered.cpu;
+}
+
+// The attention of `rows` prompt rows over a context before them, one layer's three KV heads.
+void prefill(benchmark::State& state, const Isa& isa, KvLayout layout, int group) {
+  if (&isa == &kAvx512 && !has_avx512()) return state.SkipWithError("no AVX-512 BF16");
+  const int rows = static_cast<int>(state.range(0)), threads = static_cast<int>(state.range(1));
+  const int context = 2048, tables = 6;
+  Cache cache(layout, context);
+  ThreadPool pool(threads);
+  const Rate before = has_avx512() ? bf16_peak(pool) : Rate{};
+  const int chunk_blocks = kChunkSlots / layout.block_size;
+  const int queries = rows * group;
+  std::vector<std::unique_ptr<Work>> part, total;
+  for (int t = 0; t < threads; ++t) {
+    part.push_back(std::make_unique<Work>(isa, layout, queries));
+    total.push_back(std::make_unique<Work>(isa, layout, queries));
+  }
+  const std::vector<int16_t> lo(static_cast<size_t>(rows), 0);
+  const std::vector<int16_t> hi(static_cast<size_t>(rows), kChunkSlots);
+  const double gflop = 4e-9 * queries * layout.head_dim * context * tables;
+  std::vector<double> wall, cpu;
+  for (auto _ : state) {
+    const double w = seconds(), u = cpu_seconds();
+    pool.run([&](int t, int n) {
+      Work& mine = *part[static_cast<size_t>(t)];
+      Work& sum = *total[static_cast<size_t>(t)];
+      const Range r = share_of(tables, t, n);
+      for (int64_t table = r.begin; table < r.end; ++table) {
+        std::fill(sum.m.begin(), sum.m.end(), -std::numeric_limits<float>::infinity());
+        for (int c = 0; c < context / kChunkSlots; ++c) {
+          AttentionChunkArgs args;
+          args.base = cache.arena.data();
+          args.blocks = cache.table(static_cast<int>(table)) + c * chunk_blocks;
+          args.slots = kChunkSlots;
+          args.q = sum.prepared;
+          args.rows = rows;
+          args.group = group;
+          args.lo = lo.data();
+          args.hi = hi.data();
+          args.out = mine.partial();
+          isa.chunk(layout, args);
+          isa.merge(queries, layout.head_dim, mine.partial(), sum.partial());
+        }
+      }
+    });
+    wall.push_back(gflop / (seconds() - w));
+    cpu.push_back(gflop / (cpu_seconds() - u));
+  }
+  report(state, "GFLOP/s", wall, cpu, before, has_avx512() ? bf16_peak(pool) : Rate{});
+}
+
+void register_all() {
+  const struct {
+    const char* name;
+    DType type;
+  } types[] = {{"bf16", DType::bf16}, {"f16", DType::f16}, {"f32", DType::f32}};
+  const Isa* isas[] = {&kAvx512, &kAvx2, &kScalar};
+  for (const Isa* isa : isas) {
+    for (const auto& type : types) {
+      for (int dim : {64, 128}) {
+        const KvLayout layout{type.type, type.type, dim, 16};
+        const int group = dim == 64 ? 3 : 2;
+        const std::string suffix = std::string("/") + isa->name + "/" + type.name + "/dim" +
+                                   std::to_string(dim) + "/group" + std::to_string(group);
+        const int context = dim == 64 ? 8192 : 4096;
+        auto* d = benchmark::RegisterBenchmark(
+            ("decode" + suffix).c_str(),
+            [=](benchmark::State& s) { decode(s, *isa, layout, group, context); });
+        d->ArgNames({"threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
+        for (int threads : {1, 2}) d->Args({threads});
+        auto* p = benchmark::RegisterBenchmark(
+            ("prefill" + suffix).c_str(),
+            [=](benchmark::State& s) { prefill(s, *isa, layout, group); });
+        p->ArgNames({"rows", "threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
+        for (int rows : {16, 64})
+          for (int threads : {1, 2}) p->Args({rows, threads});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagefold::kernels
+
+int main(int argc, char** argv) {
+  pagefold::kernels::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
