@@ -13,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "base/result.h"
+#include "kv/moves.h"
 #include "kv/table.h"
 
 namespace pagefold {
@@ -64,11 +65,48 @@ struct StepLimits {
   int max_rows = 0, max_seqs = 0, max_logit_rows = 0;
 };
 
+// What a step observes of one sequence for its cache policy (kv/signals.h). Null members: not asked
+// for; a sequence without signals costs nothing. Arrays are the sequence's own, by slot, with room
+// for len + n_rows entries; tables are indexed layer * n_kv_heads + head.
+struct SeqSignals {
+  // Attention mass of the rows [mass_row, mass_row + mass_rows) of this step, added to the arrays
+  // in row order.
+  int mass_row = 0, mass_rows = 0;
+  bool mass_squared = false;  // p^2 summed over the group's query heads; else p averaged over them
+  float* const* mass = nullptr;  // [tables][slots]
+  // One bit a row, shifted in for every observed row: 1 where the mean p of the group is below 1 /
+  // visible slots.
+  int history_words = 0;
+  uint64_t* const* history =
+      nullptr;  // [tables][slots][history_words], newest row in bit 0 of word 0
+  // The last rows' rotated queries: row r of the step goes to ring slot (ring_next + r) %
+  // ring_rows.
+  int ring_rows = 0, ring_next = 0;
+  float* query_ring = nullptr;  // [n_layers][n_heads][ring_rows][head_dim]
+  // Sums over the rows [stats_row, n_rows) of un-rotated queries (after q-norm), per band (pair of
+  // dims).
+  int stats_row = 0;
+  double* stats_re = nullptr;  // [n_layers][n_heads][rot / 2]
+  double* stats_im = nullptr;
+  double* stats_abs = nullptr;
+  // Live masks of tables whose evicted slots are only marked: bit s of word s / 32; null table: all
+  // live.
+  const uint32_t* const* live = nullptr;  // [tables]
+  // Quest: decode rows read only the best `quest_blocks` blocks of a table (the last block always),
+  // from layer `quest_first_layer` on. Counts what was read.
+  int quest_blocks = 0, quest_first_layer = 2;
+  int64_t* quest_blocks_read = nullptr;
+  // Re-indexing (StreamingLLM): the first `sink_slots` slots are attended with queries rotated to
+  // position - sink_shift, as if nothing lay between the sinks and the rest.
+  int64_t sink_slots = 0, sink_shift = 0;
+};
+
 // One sequence's part of a step: rows [row, row + n_rows) of the batch.
 // tables: [n_layers][n_kv_heads]. All rows of a sequence have ascending positions.
 struct SeqRows {
   int row = 0, n_rows = 0;
   const TableView* tables = nullptr;
+  const SeqSignals* signals = nullptr;
 };
 
 struct AttentionShape {
@@ -122,6 +160,25 @@ class Backend {
                       MatrixId head, float* out) = 0;
 
   // --- cache bytes ---
+  // Scores of the stored keys of one table for each query head g of its group: out[g][slot], slot <
+  // n:
+  //   sum_f re[g][f] Re(k_f) + im[g][f] Im(k_f) + norm[g][f] |k_f|,  f = 0 .. rot / 2 - 1
+  // k_f: the pair of stored (rotated) dims of band f. Coefficients: [group][rot / 2].
+  struct KeyCoefficients {
+    const float *re = nullptr, *im = nullptr, *norm = nullptr;
+    int group = 1, bands = 0;
+    bool half_layout = true;
+  };
+  virtual void score_keys(const TableView& table, int64_t n, const KeyCoefficients& c,
+                          float* const* out) = 0;
+  // Scaled logits of `queries` rotated queries (one KV head's group x ring rows) against all n
+  // keys: out[query][n].
+  virtual void key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
+                          float scale, float* out) = 0;
+  // Keys of n slots as float32 [n][head_dim], for policies that need them as they are.
+  virtual void read_keys(const TableView& table, int64_t n, float* out) = 0;
+  // Executes the copies and the moves: K, V and scales. tables: of the sequence, before the plan.
+  virtual void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) = 0;
   // These blocks hold nothing any more; the backend may give their pages back.
   virtual void blocks_freed(std::span<const BlockId> blocks) { (void)blocks; }
   virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the arena

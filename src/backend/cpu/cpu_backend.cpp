@@ -5,13 +5,6 @@
 #include "base/check.h"
 
 namespace pagefold::cpu {
-namespace {
-
-// Below this many values an op is done before another thread has woken up.
-constexpr int64_t kForkWork = 16384;
-
-}  // namespace
-
 CpuBackend::CpuBackend(const kernels::Kernels& k, const CpuBackendOptions& options)
     : k_(k),
       options_(options),
@@ -60,18 +53,6 @@ Result<BufferId> CpuBackend::make_buffer(int64_t cols) {
   PF_TRY(b.data.ensure(static_cast<size_t>(limits_.max_rows) * static_cast<size_t>(cols)));
   buffers_.push_back(std::move(b));
   return BufferId{static_cast<int32_t>(buffers_.size() - 1)};
-}
-
-template <class F>
-void CpuBackend::for_rows(int64_t rows, int64_t work_per_row, F&& fn) {
-  if (rows == 1 || rows * work_per_row < kForkWork) {
-    for (int64_t r = 0; r < rows; ++r) fn(r);
-    return;
-  }
-  pool_.run([&](int t, int threads) {
-    const Range mine = share_of(rows, t, threads);
-    for (int64_t r = mine.begin; r < mine.end; ++r) fn(r);
-  });
 }
 
 void CpuBackend::matmul(int rows, const Matrix& m, const float* bias, bool accumulate, float* y,

@@ -11,6 +11,9 @@
 
 namespace pagefold::cpu {
 
+// Below this many values an op is done before another thread has woken up.
+constexpr int64_t kForkWork = 16384;
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const kernels::Kernels& k, const CpuBackendOptions& options);
@@ -35,6 +38,12 @@ class CpuBackend final : public Backend {
                  VectorId k_gamma, float eps, BufferId out) override;
   void logits(std::span<const int32_t> rows, BufferId x, VectorId gamma, float eps, MatrixId head,
               float* out) override;
+  void score_keys(const TableView& table, int64_t n, const KeyCoefficients& c,
+                  float* const* out) override;
+  void key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
+                  float scale, float* out) override;
+  void read_keys(const TableView& table, int64_t n, float* out) override;
+  void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
   uint64_t kv_resident_bytes() const override { return arena_.resident_bytes(); }
 
  private:
@@ -71,5 +80,17 @@ class CpuBackend final : public Backend {
   Inputs inputs_;
   Attention attention_;
 };
+
+template <class F>
+void CpuBackend::for_rows(int64_t rows, int64_t work_per_row, F&& fn) {
+  if (rows == 1 || rows * work_per_row < kForkWork) {
+    for (int64_t r = 0; r < rows; ++r) fn(r);
+    return;
+  }
+  pool_.run([&](int t, int threads) {
+    const Range mine = share_of(rows, t, threads);
+    for (int64_t r = mine.begin; r < mine.end; ++r) fn(r);
+  });
+}
 
 }  // namespace pagefold::cpu
