@@ -40,30 +40,42 @@ struct FloatKernel {
     const float* x = static_cast<const float*>(a.x) + row * a.ldx;
     const int64_t ldx = a.ldx;
     const std::byte* weights[T];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) weights[t] = self.source.tile(tile + t);
     __m512 acc[T][R];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     __m512 w[T][W::kStep];
     int64_t k = 0;
     for (; k + W::kStep <= n; k += W::kStep) {
+      PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
+      PF_UNROLL
       for (int s = 0; s < W::kStep; ++s) {
+        PF_UNROLL
         for (int r = 0; r < R; ++r) {
           const __m512 v = _mm512_set1_ps(x[r * ldx + k + s]);
+          PF_UNROLL
           for (int t = 0; t < T; ++t) acc[t][r] = _mm512_fmadd_ps(w[t][s], v, acc[t][r]);
         }
       }
     }
     if (W::kStep == 2 && k < n) {  // an odd input: the second of its pair does not exist
+      PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m512 v = _mm512_set1_ps(x[r * ldx + k]);
+        PF_UNROLL
         for (int t = 0; t < T; ++t) acc[t][r] = _mm512_fmadd_ps(w[t][0], v, acc[t][r]);
       }
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }
@@ -83,31 +95,41 @@ struct Bf16Kernel {
     const uint16_t* x = static_cast<const uint16_t*>(a.x) + row * a.ldx;
     const int64_t ldx = a.ldx;
     const std::byte* weights[T];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) weights[t] = self.source.tile(tile + t);
     __m512 acc[T][R];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     for (int64_t p = 0; p < pairs; ++p) {
       __m512bh w[T];
+      PF_UNROLL
       for (int t = 0; t < T; ++t) w[t] = load_pair(weights[t] + p * 64);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         int two;
         __builtin_memcpy(&two, x + r * ldx + p * 2, 4);
         const auto v = reinterpret_cast<__m512bh>(_mm512_set1_epi32(two));
+        PF_UNROLL
         for (int t = 0; t < T; ++t) acc[t][r] = _mm512_dpbf16_ps(acc[t][r], w[t], v);
       }
     }
     if (a.weights->shape.n_in % 2 != 0) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const auto v =
             reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(x[r * ldx + pairs * 2])));
+        PF_UNROLL
         for (int t = 0; t < T; ++t) {
           acc[t][r] = _mm512_dpbf16_ps(acc[t][r], load_pair(weights[t] + pairs * 64), v);
         }
       }
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }

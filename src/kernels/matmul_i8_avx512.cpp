@@ -20,6 +20,7 @@ struct W4 {
   // w[0..3]: inputs 0..15 of a block, w[4..7]: inputs 16..31
   PF_ISA_INLINE static void load(const std::byte* values, __m512i* w) {
     const __m512i low = _mm512_set1_epi8(15);
+    PF_UNROLL
     for (int j = 0; j < 4; ++j) {
       const __m512i v = _mm512_load_si512(values + j * 64);
       w[j] = _mm512_and_si512(v, low);
@@ -30,6 +31,7 @@ struct W4 {
 struct W8 {
   static constexpr bool kOffset = true;  // stored as q + 128
   PF_ISA_INLINE static void load(const std::byte* values, __m512i* w) {
+    PF_UNROLL
     for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(values + j * 64);
   }
 };
@@ -58,24 +60,30 @@ struct Int8Kernel {
     const float* min_sum = self.min_sum + (row - self.first_row) * groups;
     const int* start = self.start + (row - self.first_row) * groups;
     __m512 acc[R];
+    PF_UNROLL
     for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
     for (int b = 0; b < blocks; ++b) {
       const std::byte* meta = weights + meta_offset(self.layout, b);
       __m512i w[8];
       W::load(weights + values_offset(self.layout, b), w);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);
+      PF_UNROLL
       for (int g = 0; g < kSubs; ++g) {
         const int64_t at = static_cast<int64_t>(b) * kSubs + g;
         __m512i d[R];
+        PF_UNROLL
         for (int r = 0; r < R; ++r) {
           d[r] = W::kOffset ? _mm512_set1_epi32(start[r * groups + at]) : _mm512_setzero_si512();
         }
+        PF_UNROLL
         for (int j = 0; j < 8 / kSubs; ++j) {
           const int i = g * (8 / kSubs) + j;
+          PF_UNROLL
           for (int r = 0; r < R; ++r) dot4(d[r], w[i], x[r * (s.n_in / 4) + i]);
         }
         const __m512 scale =
             load_meta(meta + static_cast<size_t>(g) * self.layout.scale_bytes, s.scale_f16);
+        PF_UNROLL
         for (int r = 0; r < R; ++r) {
           const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks + b]));
           acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[r]), factor, acc[r]);
@@ -83,12 +91,14 @@ struct Int8Kernel {
         if (s.has_min) {
           const __m512 min = load_meta(
               meta + static_cast<size_t>(kSubs + g) * self.layout.scale_bytes, s.scale_f16);
+          PF_UNROLL
           for (int r = 0; r < R; ++r) {
             acc[r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups + at]), acc[r]);
           }
         }
       }
     }
+    PF_UNROLL
     for (int r = 0; r < R; ++r) store_outputs(a, tile, row + r, acc[r]);
   }
 };
