@@ -141,6 +141,33 @@ void run(const MatmulArgs& a, size_t element_bytes) {
   run_all(kernel, a, static_cast<int64_t>(element_bytes) * a.weights->shape.n_in);
 }
 
+// bfloat16 inputs as floats, a panel of rows at a time.
+void run_widened(const MatmulArgs& a) {
+  const int64_t n = a.weights->shape.n_in;
+  const int panel = panel_rows<FloatKernel<Bf16>>(4 * n);
+  const int most = a.rows < panel ? a.rows : panel;
+  auto* wide = reinterpret_cast<float*>(thread_scratch(static_cast<size_t>(most * n) * 4));
+  const auto* x = static_cast<const uint16_t*>(a.x);
+  for (int row = 0; row < a.rows; row += panel) {
+    MatmulArgs part = a;
+    part.rows = a.rows - row < panel ? a.rows - row : panel;
+    for (int r = 0; r < part.rows; ++r) {
+      for (int64_t k = 0; k < n; k += 16) {
+        const auto m = n - k >= 16 ? static_cast<__mmask16>(0xffff)
+                                   : static_cast<__mmask16>((1u << (n - k)) - 1);
+        const __m256i half = _mm256_maskz_loadu_epi16(m, x + (row + r) * a.ldx + k);
+        _mm512_mask_storeu_epi32(wide + r * n + k, m,
+                                 _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+      }
+    }
+    part.input = InputKind::f32;
+    part.x = wide;
+    part.ldx = n;
+    part.y = a.y + row * a.ldy;
+    run<FloatKernel<Bf16>>(part, 4);
+  }
+}
+
 }  // namespace
 
 void matmul_float(const MatmulArgs& a) {
@@ -150,7 +177,8 @@ void matmul_float(const MatmulArgs& a) {
     case PackKind::f16:
       return run<FloatKernel<F16>>(a, 4);
     default:
-      return a.input == InputKind::bf16 ? run<Bf16Kernel>(a, 2) : run<FloatKernel<Bf16>>(a, 4);
+      if (a.input != InputKind::bf16) return run<FloatKernel<Bf16>>(a, 4);
+      return slow_dpbf16() ? run_widened(a) : run<Bf16Kernel>(a, 2);
   }
 }
 
