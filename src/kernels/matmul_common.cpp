@@ -16,6 +16,14 @@ void check_matmul_args(const MatmulArgs& a) {
   PF_CHECK(a.tile_begin >= 0 && a.tile_end <= s.tiles());
 }
 
+bool slow_dpbf16() {
+  static const bool intel = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") != 0;
+  }();
+  return intel;
+}
+
 void prepare_groups(const MatmulArgs& a, int row, int rows, float* min_sum, int* start) {
   const int64_t blocks = a.weights->shape.n_in / 32;
   const bool halves = a.weights->shape.group == 16;

@@ -33,11 +33,14 @@ struct DequantKernel {
   PF_ISA_INLINE static void input(const __m256i* quad, const __m256* scale, const __m256* min,
                                   const float* x, int64_t ldx, __m256 (*acc)[2]) {
     __m256 v[2];
+    PF_UNROLL
     for (int h = 0; h < 2; ++h) {
       v[h] = _mm256_fmadd_ps(W::template weight<Half, B>(quad[h]), scale[h], min[h]);
     }
+    PF_UNROLL
     for (int r = 0; r < R; ++r) {
       const __m256 f = _mm256_set1_ps(x[r * ldx + B]);
+      PF_UNROLL
       for (int h = 0; h < 2; ++h) acc[r][h] = _mm256_fmadd_ps(v[h], f, acc[r][h]);
     }
   }
@@ -52,11 +55,13 @@ struct DequantKernel {
     const size_t subs = s.group == 16 ? 2 : 1;
     const size_t sub = s.group == 16 ? Half : 0;
     __m256 scale[2], min[2];
+    PF_UNROLL
     for (int h = 0; h < 2; ++h) {
       scale[h] = load_meta(meta + sub * line, s.scale_f16, h);
       min[h] =
           s.has_min ? load_meta(meta + (subs + sub) * line, s.scale_f16, h) : _mm256_setzero_ps();
     }
+    PF_UNROLL
     for (int j = 0; j < 4; ++j) {
       const std::byte* at = values + Half * W::kHalfBytes + j * 64;
       const __m256i quad[2] = {load_32(at), load_32(at + 32)};
@@ -76,6 +81,7 @@ struct DequantKernel {
     const float* x = static_cast<const float*>(a.x) + row * a.ldx;
     const std::byte* weights = self.source.tile(tile);
     __m256 acc[R][2];
+    PF_UNROLL
     for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     for (int b = 0; b < blocks; ++b, x += kBlockInputs) {
       const std::byte* meta = weights + meta_offset(self.layout, b);
@@ -83,6 +89,7 @@ struct DequantKernel {
       half_block<R, 0>(self, meta, values, x, a.ldx, acc);
       half_block<R, 1>(self, meta, values, x, a.ldx, acc);
     }
+    PF_UNROLL
     for (int r = 0; r < R; ++r) store_outputs(a, tile, row + r, acc[r]);
   }
 };

@@ -41,11 +41,14 @@ struct DequantKernel {
                                   const __m512* min, const float* x, int64_t ldx,
                                   __m512 (*acc)[R]) {
     __m512 v[T];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
       v[t] = _mm512_fmadd_ps(w.template weight<Half, B>(quad[t]), scale[t], min[t]);
     }
+    PF_UNROLL
     for (int r = 0; r < R; ++r) {
       const __m512 f = _mm512_set1_ps(x[r * ldx + B]);
+      PF_UNROLL
       for (int t = 0; t < T; ++t) acc[t][r] = _mm512_fmadd_ps(v[t], f, acc[t][r]);
     }
   }
@@ -60,13 +63,16 @@ struct DequantKernel {
     const size_t subs = s.group == 16 ? 2 : 1;
     const size_t sub = s.group == 16 ? Half : 0;
     __m512 scale[T], min[T];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
       scale[t] = load_meta(tiles[t] + meta + sub * line, s.scale_f16);
       min[t] = s.has_min ? load_meta(tiles[t] + meta + (subs + sub) * line, s.scale_f16)
                          : _mm512_setzero_ps();
     }
+    PF_UNROLL
     for (int j = 0; j < 4; ++j) {
       __m512i quad[T];
+      PF_UNROLL
       for (int t = 0; t < T; ++t) {
         quad[t] = _mm512_load_si512(tiles[t] + values + Half * W::kHalfBytes +
                                     static_cast<size_t>(j) * 64);
@@ -86,8 +92,10 @@ struct DequantKernel {
     const float* x = static_cast<const float*>(a.x) + row * a.ldx;
     const std::byte* tiles[T];
     __m512 acc[T][R];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
       tiles[t] = self.source.tile(tile + t);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     const W w;
@@ -97,7 +105,9 @@ struct DequantKernel {
       half_block<T, R, 0>(self, w, tiles, meta, values, x, a.ldx, acc);
       half_block<T, R, 1>(self, w, tiles, meta, values, x, a.ldx, acc);
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }

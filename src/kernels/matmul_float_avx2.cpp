@@ -8,12 +8,14 @@ namespace {
 struct F32 {
   static constexpr int kStep = 1;
   PF_ISA_INLINE static void load(const std::byte* tile, int64_t k, __m256 (*w)[2]) {
+    PF_UNROLL
     for (int h = 0; h < 2; ++h) w[0][h] = _mm256_castsi256_ps(load_32(tile + k * 64 + h * 32));
   }
 };
 struct F16 {
   static constexpr int kStep = 1;
   PF_ISA_INLINE static void load(const std::byte* tile, int64_t k, __m256 (*w)[2]) {
+    PF_UNROLL
     for (int h = 0; h < 2; ++h) w[0][h] = load_meta(tile + k * 32, true, h);
   }
 };
@@ -28,6 +30,7 @@ PF_ISA_INLINE __m256 second_of_pair(__m256i pair) {
 struct Bf16 {
   static constexpr int kStep = 2;
   PF_ISA_INLINE static void load(const std::byte* tile, int64_t k, __m256 (*w)[2]) {
+    PF_UNROLL
     for (int h = 0; h < 2; ++h) {
       const __m256i pair = load_32(tile + k * 32 + h * 32);
       w[0][h] = first_of_pair(pair);
@@ -55,30 +58,40 @@ struct FloatKernel {
     const int64_t ldx = a.ldx;
     const std::byte* weights[T];
     __m256 acc[T][R][2];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
       weights[t] = self.source.tile(tile + t);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r][0] = acc[t][r][1] = _mm256_setzero_ps();
     }
     __m256 w[T][W::kStep][2];
     int64_t k = 0;
     const auto add = [&](int step) __attribute__((always_inline)) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m256 v = broadcast(x + r * ldx + k + step);
+        PF_UNROLL
         for (int t = 0; t < T; ++t) {
+          PF_UNROLL
           for (int h = 0; h < 2; ++h)
             acc[t][r][h] = _mm256_fmadd_ps(w[t][step][h], v, acc[t][r][h]);
         }
       }
     };
     for (; k + W::kStep <= n; k += W::kStep) {
+      PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
+      PF_UNROLL
       for (int s = 0; s < W::kStep; ++s) add(s);
     }
     if (W::kStep == 2 && k < n) {  // an odd input: the second of its pair does not exist
+      PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
       add(0);
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }

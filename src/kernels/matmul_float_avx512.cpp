@@ -40,30 +40,42 @@ struct FloatKernel {
     const float* x = static_cast<const float*>(a.x) + row * a.ldx;
     const int64_t ldx = a.ldx;
     const std::byte* weights[T];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) weights[t] = self.source.tile(tile + t);
     __m512 acc[T][R];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     __m512 w[T][W::kStep];
     int64_t k = 0;
     for (; k + W::kStep <= n; k += W::kStep) {
+      PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
+      PF_UNROLL
       for (int s = 0; s < W::kStep; ++s) {
+        PF_UNROLL
         for (int r = 0; r < R; ++r) {
           const __m512 v = _mm512_set1_ps(x[r * ldx + k + s]);
+          PF_UNROLL
           for (int t = 0; t < T; ++t) acc[t][r] = _mm512_fmadd_ps(w[t][s], v, acc[t][r]);
         }
       }
     }
     if (W::kStep == 2 && k < n) {  // an odd input: the second of its pair does not exist
+      PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m512 v = _mm512_set1_ps(x[r * ldx + k]);
+        PF_UNROLL
         for (int t = 0; t < T; ++t) acc[t][r] = _mm512_fmadd_ps(w[t][0], v, acc[t][r]);
       }
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }
@@ -83,31 +95,41 @@ struct Bf16Kernel {
     const uint16_t* x = static_cast<const uint16_t*>(a.x) + row * a.ldx;
     const int64_t ldx = a.ldx;
     const std::byte* weights[T];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) weights[t] = self.source.tile(tile + t);
     __m512 acc[T][R];
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     for (int64_t p = 0; p < pairs; ++p) {
       __m512bh w[T];
+      PF_UNROLL
       for (int t = 0; t < T; ++t) w[t] = load_pair(weights[t] + p * 64);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         int two;
         __builtin_memcpy(&two, x + r * ldx + p * 2, 4);
         const auto v = reinterpret_cast<__m512bh>(_mm512_set1_epi32(two));
+        PF_UNROLL
         for (int t = 0; t < T; ++t) acc[t][r] = _mm512_dpbf16_ps(acc[t][r], w[t], v);
       }
     }
     if (a.weights->shape.n_in % 2 != 0) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const auto v =
             reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(x[r * ldx + pairs * 2])));
+        PF_UNROLL
         for (int t = 0; t < T; ++t) {
           acc[t][r] = _mm512_dpbf16_ps(acc[t][r], load_pair(weights[t] + pairs * 64), v);
         }
       }
     }
+    PF_UNROLL
     for (int t = 0; t < T; ++t) {
+      PF_UNROLL
       for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }
@@ -119,6 +141,33 @@ void run(const MatmulArgs& a, size_t element_bytes) {
   run_all(kernel, a, static_cast<int64_t>(element_bytes) * a.weights->shape.n_in);
 }
 
+// bfloat16 inputs as floats, a panel of rows at a time.
+void run_widened(const MatmulArgs& a) {
+  const int64_t n = a.weights->shape.n_in;
+  const int panel = panel_rows<FloatKernel<Bf16>>(4 * n);
+  const int most = a.rows < panel ? a.rows : panel;
+  auto* wide = reinterpret_cast<float*>(thread_scratch(static_cast<size_t>(most * n) * 4));
+  const auto* x = static_cast<const uint16_t*>(a.x);
+  for (int row = 0; row < a.rows; row += panel) {
+    MatmulArgs part = a;
+    part.rows = a.rows - row < panel ? a.rows - row : panel;
+    for (int r = 0; r < part.rows; ++r) {
+      for (int64_t k = 0; k < n; k += 16) {
+        const auto m = n - k >= 16 ? static_cast<__mmask16>(0xffff)
+                                   : static_cast<__mmask16>((1u << (n - k)) - 1);
+        const __m256i half = _mm256_maskz_loadu_epi16(m, x + (row + r) * a.ldx + k);
+        _mm512_mask_storeu_epi32(wide + r * n + k, m,
+                                 _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+      }
+    }
+    part.input = InputKind::f32;
+    part.x = wide;
+    part.ldx = n;
+    part.y = a.y + row * a.ldy;
+    run<FloatKernel<Bf16>>(part, 4);
+  }
+}
+
 }  // namespace
 
 void matmul_float(const MatmulArgs& a) {
@@ -128,7 +177,8 @@ void matmul_float(const MatmulArgs& a) {
     case PackKind::f16:
       return run<FloatKernel<F16>>(a, 4);
     default:
-      return a.input == InputKind::bf16 ? run<Bf16Kernel>(a, 2) : run<FloatKernel<Bf16>>(a, 4);
+      if (a.input != InputKind::bf16) return run<FloatKernel<Bf16>>(a, 4);
+      return slow_dpbf16() ? run_widened(a) : run<Bf16Kernel>(a, 2);
   }
 }
 

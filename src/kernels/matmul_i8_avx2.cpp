@@ -16,14 +16,18 @@ struct W4 {
   template <int R, int N>
   PF_ISA_INLINE static void dot(const std::byte* values, int first, const int* x, int64_t ldx,
                                 __m256i* d) {
+    PF_UNROLL
     for (int r = 0; r < R; ++r) d[r] = _mm256_setzero_si256();
+    PF_UNROLL
     for (int i = first; i < first + N; ++i) {
       const __m256i w = load(values, i);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m256i v = _mm256_set1_epi32(x[r * ldx + i]);
         d[r] = _mm256_add_epi16(d[r], _mm256_maddubs_epi16(w, v));
       }
     }
+    PF_UNROLL
     for (int r = 0; r < R; ++r) d[r] = _mm256_madd_epi16(d[r], _mm256_set1_epi16(1));
   }
 };
@@ -32,11 +36,14 @@ struct W8 {
   template <int R, int N>
   PF_ISA_INLINE static void dot(const std::byte* values, int first, const int* x, int64_t ldx,
                                 __m256i* d) {
+    PF_UNROLL
     for (int r = 0; r < R; ++r) d[r] = _mm256_setzero_si256();
+    PF_UNROLL
     for (int i = first; i < first + N; ++i) {
       const __m256i w =
           _mm256_xor_si256(load_32(values + i * 64), _mm256_set1_epi8(static_cast<char>(0x80)));
       const __m256i magnitude = _mm256_abs_epi8(w);
+      PF_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m256i v = _mm256_sign_epi8(_mm256_set1_epi32(x[r * ldx + i]), w);
         const __m256i pairs = _mm256_maddubs_epi16(magnitude, v);
@@ -67,18 +74,22 @@ struct Int8Kernel {
     const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
     const float* min_sum = self.min_sum + (row - self.first_row) * groups;
     __m256 acc[R][2];
+    PF_UNROLL
     for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     for (int b = 0; b < blocks; ++b) {
       const std::byte* meta = weights + meta_offset(self.layout, b);
       const std::byte* values = weights + values_offset(self.layout, b);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);
+      PF_UNROLL
       for (int g = 0; g < kSubs; ++g) {
         const float* group_sum = min_sum + static_cast<int64_t>(b) * kSubs + g;
+        PF_UNROLL
         for (int h = 0; h < 2; ++h) {
           __m256i d[R];
           W::template dot<R, 8 / kSubs>(values + h * 32, g * 4, x, s.n_in / 4, d);
           const __m256 scale =
               load_meta(meta + static_cast<size_t>(g) * self.layout.scale_bytes, s.scale_f16, h);
+          PF_UNROLL
           for (int r = 0; r < R; ++r) {
             const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(sa[r * blocks + b]));
             acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(d[r]), factor, acc[r][h]);
@@ -86,12 +97,14 @@ struct Int8Kernel {
           if (!s.has_min) continue;
           const __m256 min = load_meta(
               meta + static_cast<size_t>(kSubs + g) * self.layout.scale_bytes, s.scale_f16, h);
+          PF_UNROLL
           for (int r = 0; r < R; ++r) {
             acc[r][h] = _mm256_fmadd_ps(min, _mm256_set1_ps(group_sum[r * groups]), acc[r][h]);
           }
         }
       }
     }
+    PF_UNROLL
     for (int r = 0; r < R; ++r) store_outputs(a, tile, row + r, acc[r]);
   }
 };

@@ -9,35 +9,30 @@ namespace pagefold::kernels::avx512 {
 namespace {
 
 // d += 4 products of each lane. g++ 12 surrounds the intrinsic with moves and spills where many
-// accumulators are live; the statement leaves it nothing to add. The input is broadcast from
-// memory.
-PF_ISA_INLINE void dot4(__m512i& d, __m512i w, const int& x) {
-  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(d) : "v"(w), "m"(x));
+// accumulators are live; the statement leaves it nothing to add.
+PF_ISA_INLINE void dot4(__m512i& d, __m512i w, __m512i x) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(d) : "v"(w), "v"(x));
 }
 
+// Quad i of 8 of a block: inputs 4i .. 4i + 3 of 16 outputs.
 struct W4 {
   static constexpr bool kOffset = false;
-  // w[0..3]: inputs 0..15 of a block, w[4..7]: inputs 16..31
-  PF_ISA_INLINE static void load(const std::byte* values, __m512i* w) {
-    const __m512i low = _mm512_set1_epi8(15);
-    for (int j = 0; j < 4; ++j) {
-      const __m512i v = _mm512_load_si512(values + j * 64);
-      w[j] = _mm512_and_si512(v, low);
-      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-    }
+  PF_ISA_INLINE static __m512i load(const std::byte* values, int i) {
+    const __m512i v = _mm512_load_si512(values + i % 4 * 64);
+    return _mm512_and_si512(i < 4 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
   }
 };
 struct W8 {
   static constexpr bool kOffset = true;  // stored as q + 128
-  PF_ISA_INLINE static void load(const std::byte* values, __m512i* w) {
-    for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(values + j * 64);
+  PF_ISA_INLINE static __m512i load(const std::byte* values, int i) {
+    return _mm512_load_si512(values + i * 64);
   }
 };
 
 // Group: inputs a scale, 16 or 32.
 template <class W, int Group>
 struct Int8Kernel {
-  static constexpr int kMaxRows = 8, kTiles = 1, kFewRowTiles = 1;
+  static constexpr int kMaxRows = 6, kTiles = 2, kFewRowTiles = 4;
   static constexpr int kSubs = kBlockInputs / Group;
   TileSource source;
   BlockLayout layout;
@@ -47,49 +42,82 @@ struct Int8Kernel {
 
   template <int T, int R>
   static void run(const Int8Kernel& self, int tile, int row) {
-    static_assert(T == 1);
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
-    const std::byte* weights = self.source.tile(tile);
     const int blocks = s.n_in / kBlockInputs;
     const int64_t groups = static_cast<int64_t>(blocks) * kSubs;
     const int8_t* q = a.xq.q + static_cast<int64_t>(row) * s.n_in;
     const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
     const float* min_sum = self.min_sum + (row - self.first_row) * groups;
     const int* start = self.start + (row - self.first_row) * groups;
-    __m512 acc[R];
-    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
+    const std::byte* weights[T];
+    __m512 acc[T][R];
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) {
+      weights[t] = self.source.tile(tile + t);
+      PF_UNROLL
+      for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
+    }
     for (int b = 0; b < blocks; ++b) {
-      const std::byte* meta = weights + meta_offset(self.layout, b);
-      __m512i w[8];
-      W::load(weights + values_offset(self.layout, b), w);
+      const size_t meta = meta_offset(self.layout, b);
+      const size_t values = values_offset(self.layout, b);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);
+      PF_UNROLL
       for (int g = 0; g < kSubs; ++g) {
         const int64_t at = static_cast<int64_t>(b) * kSubs + g;
-        __m512i d[R];
-        for (int r = 0; r < R; ++r) {
-          d[r] = W::kOffset ? _mm512_set1_epi32(start[r * groups + at]) : _mm512_setzero_si512();
+        const std::byte* quads[T];
+        PF_UNROLL
+        for (int t = 0; t < T; ++t) {
+          quads[t] = weights[t] + values;
+          asm("" : "+r"(quads[t]));  // keeps g++ from holding one group's loads for the next
         }
+        __m512i d[T][R];
+        PF_UNROLL
+        for (int r = 0; r < R; ++r) {
+          const __m512i first =
+              W::kOffset ? _mm512_set1_epi32(start[r * groups + at]) : _mm512_setzero_si512();
+          PF_UNROLL
+          for (int t = 0; t < T; ++t) d[t][r] = first;
+        }
+        PF_UNROLL
         for (int j = 0; j < 8 / kSubs; ++j) {
-          const int i = g * (8 / kSubs) + j;
-          for (int r = 0; r < R; ++r) dot4(d[r], w[i], x[r * (s.n_in / 4) + i]);
-        }
-        const __m512 scale =
-            load_meta(meta + static_cast<size_t>(g) * self.layout.scale_bytes, s.scale_f16);
-        for (int r = 0; r < R; ++r) {
-          const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks + b]));
-          acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[r]), factor, acc[r]);
-        }
-        if (s.has_min) {
-          const __m512 min = load_meta(
-              meta + static_cast<size_t>(kSubs + g) * self.layout.scale_bytes, s.scale_f16);
+          // w4: both nibbles of a byte in turn, so that its register is free again at once.
+          const int i = kSubs == 1 && !W::kOffset ? j % 2 * 4 + j / 2 : g * 4 + j;
+          __m512i w[T];
+          PF_UNROLL
+          for (int t = 0; t < T; ++t) w[t] = W::load(quads[t], i);
+          PF_UNROLL
           for (int r = 0; r < R; ++r) {
-            acc[r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups + at]), acc[r]);
+            const __m512i four = _mm512_set1_epi32(x[r * (s.n_in / 4) + i]);
+            PF_UNROLL
+            for (int t = 0; t < T; ++t) dot4(d[t][r], w[t], four);
+          }
+        }
+        PF_UNROLL
+        for (int t = 0; t < T; ++t) {
+          const std::byte* line =
+              weights[t] + meta + static_cast<size_t>(g) * self.layout.scale_bytes;
+          const __m512 scale = load_meta(line, s.scale_f16);
+          PF_UNROLL
+          for (int r = 0; r < R; ++r) {
+            const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks + b]));
+            acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[t][r]), factor, acc[t][r]);
+          }
+          if (s.has_min) {
+            const __m512 min = load_meta(line + kSubs * self.layout.scale_bytes, s.scale_f16);
+            PF_UNROLL
+            for (int r = 0; r < R; ++r) {
+              acc[t][r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups + at]), acc[t][r]);
+            }
           }
         }
       }
     }
-    for (int r = 0; r < R; ++r) store_outputs(a, tile, row + r, acc[r]);
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) {
+      PF_UNROLL
+      for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
+    }
   }
 };
 

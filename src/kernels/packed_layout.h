@@ -19,6 +19,8 @@
 // What ISA files take from here must be inlined there and never be emitted as a shared function:
 // the linker would keep one copy for the whole program, possibly the one that needs AVX-512.
 #define PF_ISA_INLINE __attribute__((always_inline)) inline
+// Loops over rows and tiles of a block must vanish, or their accumulators live in memory.
+#define PF_UNROLL _Pragma("GCC unroll 16")
 
 namespace pagefold::kernels {
 namespace {
