@@ -163,11 +163,9 @@ Normalizer bert_normalizer(const BertRules& rules) {
   return [rules, nfd](std::string text) {
     if (rules.clean_text) {
       text = map_chars(text, [](char32_t c, std::string& out) {
-        if (c == '\t' || c == '\n' || c == '\r' || is_space(c)) {
-          out += ' ';
-        } else if (c != 0 && c != 0xFFFD && !is_control(c)) {
-          utf8_append(out, c);
-        }
+        const bool tab = c == '\t' || c == '\n' || c == '\r';
+        if (c == 0 || c == 0xFFFD || (is_control(c) && !tab)) return;
+        utf8_append(out, is_space(c) ? U' ' : c);
       });
     }
     if (rules.chinese_chars) {

@@ -33,6 +33,14 @@ struct PcreScratch {
   }
 };
 
+// "{L}", "{^Lu}": a general category by its one or two letters.
+bool names_category(std::string_view rest) {
+  if (!rest.starts_with('{')) return false;
+  rest.remove_prefix(rest.starts_with("{^") ? 2 : 1);
+  const size_t length = rest.find('}');
+  return length == 1 || length == 2;
+}
+
 // Constructs PCRE2 accepts with another meaning than Oniguruma's.
 bool needs_oniguruma(std::string_view pattern) {
   int depth = 0;
@@ -42,6 +50,8 @@ bool needs_oniguruma(std::string_view pattern) {
       const char escaped = pattern[++i];
       // \h is a hex digit and \K, \R, \X, \y, \Y, \G, \g, \k, \O, \N, \Z differ or need care.
       if (std::string_view("hHKRXyYGgkONZ").find(escaped) != std::string_view::npos) return true;
+      // Categories mean the same; a script's name means its extensions too in PCRE2.
+      if ((escaped == 'p' || escaped == 'P') && !names_category(pattern.substr(i + 1))) return true;
     } else if (c == '[') {
       ++depth;
     } else if (c == ']') {

@@ -1,8 +1,9 @@
 // Patterns of tokenizer files, with the meaning Oniguruma's Ruby syntax gives them (the engine of
 // Hugging Face tokenizers). PCRE2's JIT runs them, Oniguruma itself where the two differ:
-// - `&&` inside a class (an intersection there, two ampersands in PCRE2), \h, \Z, absent
-//   operators and whatever PCRE2 rejects;
+// - `&&` inside a class (an intersection there, two ampersands in PCRE2), classes inside classes,
+//   \h, \Z, names of scripts (PCRE2 adds script extensions) and whatever PCRE2 rejects;
 // - texts with U+180E, which PCRE2 counts as white space and Unicode does not.
+// Both engines know Unicode 14: newer characters count as unassigned.
 // Immutable and thread-safe: match data and JIT stacks belong to the threads.
 #pragma once
 
