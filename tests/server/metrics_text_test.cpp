@@ -13,7 +13,7 @@ TEST(MetricsText, HistogramsAreCumulative) {
   m.blocks_used = 2;
   const std::string text = metrics_text(m, {}, "a\"b\\c\nd", {{"/health", 3}});
   const std::string labels = R"(model_name="a\"b\\c\nd",engine="0")";
-  for (const std::string line :
+  for (const std::string& line :
        {"vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"0.1\"} 1\n",
         "vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"1\"} 3\n",
         "vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"+Inf\"} 4\n",
