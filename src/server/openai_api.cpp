@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "server/metrics_text.h"
 #include "server/openai_answer.h"
 
@@ -141,9 +142,15 @@ void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Pa
   auto work = std::make_shared<Work>();
   work->body = request.body;
   const auto prepare = [this, work, parse] {
-    Json json;
-    work->error = parse_body(work->body, json);
-    if (!work->error) work->error = parse(json, model_, work->parsed);
+    try {
+      Json json;
+      work->error = parse_body(work->body, json);
+      if (!work->error) work->error = parse(json, model_, work->parsed);
+    } catch (const std::exception& e) {  // out of memory: this request alone fails
+      log::error("a request could not be prepared: {}", e.what());
+      work->error =
+          ApiError{.status = 500, .message = "The request could not be prepared.", .param = {}};
+    }
   };
   const auto answer = [work, use](const ResponderPtr& responder) {
     if (work->error) return send_error(*responder, *work->error);

@@ -1,0 +1,29 @@
+#include "server/metrics_text.h"
+
+#include <gtest/gtest.h>
+
+namespace pagefold {
+namespace {
+
+TEST(MetricsText, HistogramsAreCumulative) {
+  EngineMetrics m;
+  m.ttft_s = Histogram({0.1, 1});
+  for (const double v : {0.05, 0.5, 0.6, 7.0}) m.ttft_s.observe(v);
+  m.blocks_total = 8;
+  m.blocks_used = 2;
+  const std::string text = metrics_text(m, {}, "a\"b\\c\nd", {{"/health", 3}});
+  const std::string labels = R"(model_name="a\"b\\c\nd",engine="0")";
+  for (const std::string& line :
+       {"vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"0.1\"} 1\n",
+        "vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"1\"} 3\n",
+        "vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"+Inf\"} 4\n",
+        "vllm:time_to_first_token_seconds_count{" + labels + "} 4\n",
+        "vllm:kv_cache_usage_perc{" + labels + "} 0.25\n",
+        "pagefold_http_requests_total{" + labels + ",path=\"/health\"} 3\n",
+        std::string("# TYPE vllm:time_to_first_token_seconds histogram\n")}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text.substr(0, 3000);
+  }
+}
+
+}  // namespace
+}  // namespace pagefold

@@ -1,0 +1,269 @@
+"""Black box: the real openai client against a running server.
+
+  python tests/server/openai_client_test.py --binary build/release/bin/pagefold --model MODEL
+
+Prints "N passed, N failed"; exits non-zero if something failed.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import urllib.error
+import urllib.request
+
+import openai
+
+TESTS = []
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+class Server:
+    """A server process on a free port; its log is read until it listens."""
+
+    def __init__(self, binary, model):
+        self.process = subprocess.Popen(
+            [binary, "serve", model, "--port", "0"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = []
+        self.url = None
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"listening on (http://\S+)", line)
+            if found:
+                self.url = found.group(1)
+                break
+        if self.url is None:
+            raise SystemExit("the server did not start:\n" + "".join(self.log))
+        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
+        self.client = openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=120)
+        self.model = self.client.models.list().data[0].id
+
+    def complete(self, prompt, **options):
+        return self.client.completions.create(model=self.model, prompt=prompt, **options)
+
+    def chat(self, text, **options):
+        return self.client.chat.completions.create(
+            model=self.model, messages=[{"role": "user", "content": text}], **options)
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=30) as r:
+            return r.status, r.read().decode()
+
+    def post(self, path, body, timeout=30):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, data, {"Content-Type": "application/json"}, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as r:
+                return r.status, json.loads(r.read())
+        except urllib.error.HTTPError as e:
+            return e.code, json.loads(e.read())
+
+    def metric(self, name):
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(name + "{"):
+                return float(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"no metric {name}")
+
+
+CAPITAL = "The capital of France is"
+
+
+@test
+def plain_completion(s):
+    r = s.complete(CAPITAL, max_tokens=16, temperature=0)
+    assert "Paris" in r.choices[0].text, r
+    assert r.choices[0].finish_reason in ("stop", "length")
+    assert r.usage.total_tokens == r.usage.prompt_tokens + r.usage.completion_tokens
+    assert r.usage.model_extra["kv"]["blocks"] > 0
+
+
+@test
+def plain_chat(s):
+    r = s.chat("What is the capital of France?", max_tokens=32, temperature=0)
+    assert r.choices[0].message.role == "assistant"
+    assert "Paris" in r.choices[0].message.content, r
+
+
+@test
+def streams_equal_plain(s):
+    options = dict(max_tokens=40, temperature=0)
+    plain = s.chat("Name three fruits.", **options)
+    chunks = list(s.chat("Name three fruits.", stream=True,
+                         stream_options={"include_usage": True}, **options))
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == plain.choices[0].message.content, (text, plain)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == plain.choices[0].finish_reason
+    assert chunks[-1].usage.completion_tokens == plain.usage.completion_tokens
+    plain = s.complete(CAPITAL, **options)
+    chunks = list(s.complete(CAPITAL, stream=True, **options))
+    assert "".join(c.choices[0].text for c in chunks) == plain.choices[0].text
+
+
+@test
+def stop_strings(s):
+    full = s.complete(CAPITAL, max_tokens=30, temperature=0).choices[0].text
+    stop = full[7:11]
+    for stream in (False, True):
+        r = s.complete(CAPITAL, max_tokens=30, temperature=0, stop=[stop], stream=stream)
+        if stream:
+            chunks = list(r)
+            text, reason = "".join(c.choices[0].text for c in chunks), chunks[-1].choices[0].finish_reason
+        else:
+            text, reason = r.choices[0].text, r.choices[0].finish_reason
+        assert text == full[:full.index(stop)], (text, full)
+        assert reason == "stop"
+
+
+@test
+def logprobs(s):
+    r = s.chat("Say yes.", max_tokens=5, temperature=0, logprobs=True, top_logprobs=3)
+    content = r.choices[0].logprobs.content
+    assert len(content) == r.usage.completion_tokens
+    for t in content:
+        assert len(t.top_logprobs) == 3 and t.logprob <= 0
+        assert abs(t.top_logprobs[0].logprob - t.logprob) < 1e-6  # greedy: the chosen is the best
+    r = s.complete(CAPITAL, max_tokens=4, temperature=0, logprobs=2, echo=True)
+    lp = r.choices[0].logprobs
+    assert lp.token_logprobs[0] is None and all(x <= 0 for x in lp.token_logprobs[1:])
+    assert len(lp.tokens) == r.usage.total_tokens
+    assert r.choices[0].text.startswith(CAPITAL)
+    assert lp.text_offset == sorted(lp.text_offset)
+
+
+@test
+def several_choices(s):
+    r = s.complete("Once upon a time", max_tokens=12, n=2, seed=5, temperature=1.0)
+    assert [c.index for c in r.choices] == [0, 1]
+    assert r.choices[0].text != r.choices[1].text
+    second = s.complete("Once upon a time", max_tokens=12, seed=6, temperature=1.0)
+    assert r.choices[1].text == second.choices[0].text  # choice i draws with seed + i
+    r = s.complete(["One two", "Red green"], max_tokens=4, temperature=0)
+    assert len(r.choices) == 2
+
+
+@test
+def seeds_repeat(s):
+    ask = lambda seed: s.complete("My favourite", max_tokens=16, seed=seed, temperature=1.0).choices[0].text
+    assert ask(1) == ask(1)
+    assert len({ask(i) for i in range(4)}) > 1
+
+
+@test
+def tokens_both_ways(s):
+    status, r = s.post("/tokenize", {"prompt": "Héllo, wörld 🙂"})
+    assert status == 200 and r["count"] == len(r["tokens"])
+    status, back = s.post("/detokenize", {"tokens": r["tokens"]})
+    assert status == 200 and back["prompt"].endswith("Héllo, wörld 🙂")
+    ids = s.complete(r["tokens"], max_tokens=1, temperature=0)
+    assert ids.usage.prompt_tokens == r["count"]
+
+
+@test
+def errors_name_the_field(s):
+    chat = "/v1/chat/completions"
+    good = {"messages": [{"role": "user", "content": "hi"}]}
+    for path, body, param in [
+            (chat, b"{:", None), (chat, b"", None), (chat, b"[]", None),
+            (chat, b'{"messages":[{"role":"user","content":"\xff\xfe"}]}', None),
+            (chat, {**good, "stream": "true"}, "stream"), (chat, {"messages": "hi"}, "messages"),
+            (chat, {**good, "max_tokens": "5"}, "max_tokens"), (chat, {**good, "stop": 7}, "stop"),
+            (chat, {"messages": []}, "messages"), (chat, {**good, "temperature": -1}, "temperature"),
+            (chat, {**good, "n": 100000}, "n"), (chat, {**good, "logit_bias": {"abc": 1}}, "logit_bias"),
+            (chat, {**good, "max_tokens": 10**9}, "max_tokens"),
+            ("/v1/completions", {"prompt": []}, "prompt"),
+            ("/v1/completions", {"prompt": "x", "logit_bias": {"2147483648": 1}}, "logit_bias")]:
+        begin = time.monotonic()
+        status, r = s.post(path, body)
+        assert status == 400 and r["error"]["param"] == param and r["error"]["code"] == 400, (body, r)
+        assert time.monotonic() - begin < 1
+    try:
+        s.client.completions.create(model="no-such-model", prompt="x")
+        raise AssertionError("an unknown model was accepted")
+    except openai.NotFoundError as e:
+        assert e.body["param"] == "model"
+    assert s.get("/health")[0] == 200
+
+
+@test
+def tiny_temperatures_are_greedy(s):
+    want = s.complete(CAPITAL, max_tokens=8, temperature=0).choices[0].text
+    for t in (1e-5, 1e-30, 5e-324):
+        assert s.complete(CAPITAL, max_tokens=8, temperature=t).choices[0].text == want
+
+
+@test
+def a_leaving_client_frees_its_blocks(s):
+    for stream in (True, False):
+        host, port = re.match(r"http://(.*):(\d+)", s.url).groups()
+        body = json.dumps({"prompt": "Count: 1 2 3", "max_tokens": 1500, "ignore_eos": True,
+                           "temperature": 0, "stream": stream})
+        c = socket.create_connection((host, int(port)))
+        c.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                   f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+        until(lambda: s.metric("vllm:num_requests_running") == 1)
+        c.close()
+        begin = time.monotonic()
+        until(lambda: s.metric("pagefold_kv_blocks_used") == 0)
+        assert time.monotonic() - begin < 2
+        tokens = s.metric("vllm:generation_tokens_total")
+        assert tokens < 1500 * (1 if stream else 2), tokens
+
+
+def until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@test
+def many_clients_get_their_solo_text(s):
+    prompts = [f"{i} and {i + 1} are" for i in range(8)]
+    ask = lambda p: s.complete(p, max_tokens=12, temperature=0).choices[0].text
+    solo = [ask(p) for p in prompts]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, prompts)) == solo
+
+
+@test
+def stops_gracefully(s):
+    s.process.terminate()
+    assert s.process.wait(timeout=60) == 0
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("--binary", required=True)
+    args.add_argument("--model", required=True)
+    args = args.parse_args()
+    server = Server(args.binary, args.model)
+    failed = 0
+    try:
+        for t in TESTS:
+            try:
+                t(server)
+                print(f"ok      {t.__name__}")
+            except Exception:  # one broken test must not hide the others
+                failed += 1
+                print(f"FAILED  {t.__name__}\n{traceback.format_exc()}")
+    finally:
+        server.process.kill()
+    print(f"{len(TESTS) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
