@@ -37,7 +37,7 @@ ALSO = {
     "api": KV_DATA,
 }
 # Folders that may include the public headers include/pagefold/.
-PUBLIC_OPTIONS = {"engine", "api", "server", "cli"}
+PUBLIC_OPTIONS = {"kv", "engine", "api", "server", "cli"}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70

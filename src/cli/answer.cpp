@@ -63,11 +63,11 @@ Json timings_json(const Answer& answer, double load_s) {
 std::string stats_text(const Answer& answer, double load_s) {
   const Usage& u = answer.usage;
   std::string out = fmt::format("load     {:8.2f} s\n", load_s);
-  out += fmt::format("prompt   {:8} tokens, {:.1f} tokens/s\n", with_commas(u.prompt_tokens),
+  out += fmt::format("prompt   {:>8} tokens, {:.1f} tokens/s\n", grouped(u.prompt_tokens),
                      prefill_rate(u));
-  out += fmt::format("answer   {:8} tokens, {:.1f} tokens/s, finish: {}\n",
-                     with_commas(u.completion_tokens), decode_rate(u), answer.finish_reason);
-  out += fmt::format("KV cache {:8} blocks, {} now, {} at most\n", with_commas(u.kv_blocks),
+  out += fmt::format("answer   {:>8} tokens, {:.1f} tokens/s, finish: {}\n",
+                     grouped(u.completion_tokens), decode_rate(u), answer.finish_reason);
+  out += fmt::format("KV cache {:>8} blocks, {} now, {} at most\n", grouped(u.kv_blocks),
                      human_bytes(static_cast<double>(u.kv_bytes)),
                      human_bytes(static_cast<double>(u.kv_peak_bytes)));
   return out;

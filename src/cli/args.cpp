@@ -261,13 +261,14 @@ void add_serve(CLI::App& app, ServeCommand& c) {
             "name in requests and answers; default: the file's or folder's name");
   text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
   integer(app, "--port", c.port, 0, 65535, "port (default 8000); 0 = any free one");
-  repeated(app, "--api-key", "clients must send this key, may be repeated",
-           [&c](Text text) -> Status {
-             if (text.empty()) return bad_input("the key is empty");
-             c.api_keys.push_back(text);
-             return ok_status();
-           });
-  add_json(app, c.json, "print one JSON object with the address when the server is ready");
+  flag(app, "--api-key", "clients must send this key; also PAGEFOLD_API_KEY",
+       [&c](Text text) -> Status {
+         if (text.empty()) return bad_input("the key is empty");
+         c.api_key = text;
+         return ok_status();
+       })
+      ->envname("PAGEFOLD_API_KEY");
+  add_json(app, c.json, "print one JSON object with the server's limits before it listens");
 }
 
 void add_generate(CLI::App& app, GenerateCommand& c) {

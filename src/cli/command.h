@@ -21,7 +21,7 @@ struct ServeCommand {
   EngineOptions engine;
   std::string host = "127.0.0.1";
   int port = 8000;
-  std::vector<std::string> api_keys;
+  std::string api_key;
   bool json = false;
 };
 struct GenerateCommand {

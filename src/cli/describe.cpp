@@ -14,20 +14,17 @@ constexpr size_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kMaxLayers = 1 << 20;
 
 void add_tensors(const std::vector<TensorInfo>& infos, ModelDescription& out) {
-  std::map<std::string, uint64_t> plain;
+  bool found = false;
   for (const TensorInfo& info : infos) {
     const TensorTypeInfo& type = tensor_type_info(info.type);
     out.tensors.push_back(
         {info.name, std::string(type.name), info.shape, info.data.size(), info.elements()});
     if (type.block_elements > 1) out.block_quantised = true;
-    if (type.block_elements == 1 && info.shape.size() > 1)
-      plain[std::string(type.name)] += info.data.size();
-  }
-  // A 16-bit type anywhere among the matrices is the checkpoint's own.
-  for (const auto& [name, word] : {std::pair<const char*, const char*>{"BF16", "bfloat16"},
-                                   {"F16", "float16"},
-                                   {"F32", "float32"}}) {
-    if (out.stored_dtype.empty() && plain[name] > 0) out.stored_dtype = word;
+    const bool half = info.type == TensorType::F16;
+    if (!found && info.shape.size() == 2 && (half || info.type == TensorType::BF16)) {
+      out.natural_dtype = half ? "float16" : "bfloat16";
+      found = true;
+    }
   }
 }
 
@@ -100,9 +97,6 @@ void read_folder_dims(const Json& config, ModelDescription& d) {
   d.value_dim = d.key_dim;
   if (d.n_layers > 0 && d.n_layers <= kMaxLayers) {
     d.kv_heads.assign(static_cast<size_t>(d.n_layers), int_of(c, "num_key_value_heads", d.n_heads));
-  }
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (const std::string word = string_of(c, key); !word.empty()) d.stored_dtype = word;
   }
 }
 

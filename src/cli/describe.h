@@ -29,7 +29,7 @@ struct ModelDescription {
   std::vector<int64_t> kv_heads;       // [n_layers]
   int64_t sliding_window = 0;
   double rope_base = 0;
-  std::string stored_dtype;  // the checkpoint's own 16-bit (or 32-bit) type, "" if it has none
+  std::string natural_dtype = "bfloat16";  // of the first 16-bit matrix, else bfloat16
   bool block_quantised = false;
   std::vector<std::pair<std::string, std::string>> metadata;  // key, short form of the value
   std::vector<TensorLine> tensors;

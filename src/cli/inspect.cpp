@@ -22,9 +22,7 @@ Controls resolve(const ModelDescription& d, const InspectCommand& command) {
   };
   Controls c;
   c.dtype = full_name(command.dtype);
-  if (c.dtype == "auto") {
-    c.dtype = !d.block_quantised && d.stored_dtype == "float16" ? "float16" : "bfloat16";
-  }
+  if (c.dtype == "auto") c.dtype = d.natural_dtype;
   c.kv_cache_dtype = full_name(command.kv_cache_dtype);
   if (c.kv_cache_dtype == "auto") c.kv_cache_dtype = c.dtype;
   c.activations = command.activations;
@@ -95,15 +93,16 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
   for (const auto& [key, value] : d.metadata) out += fmt::format("  {} = {}\n", key, value);
   out +=
       fmt::format("\narchitecture    {}\n", d.architecture.empty() ? "not named" : d.architecture);
-  for (const auto& [key, value] : dims_json(d).items()) {
+  const Json dims = dims_json(d);
+  for (const auto& [key, value] : dims.items()) {
     out += fmt::format("{:<16}{}\n", key, dump_json(value));
   }
   out += fmt::format(
       "weights         {} parameters in {} tensors, {}, mostly {}, {:.3f} bits a weight\n",
-      with_commas(static_cast<uint64_t>(d.parameters())), d.tensors.size(),
+      grouped(static_cast<uint64_t>(d.parameters())), d.tensors.size(),
       human_bytes(static_cast<double>(d.weight_bytes())), d.weight_format(), d.bits_per_weight());
   out += fmt::format("KV cache        bfloat16 {0} bytes a token, float16 {0}, float32 {1}\n",
-                     with_commas(d.kv_bytes_per_token(2)), with_commas(d.kv_bytes_per_token(4)));
+                     grouped(d.kv_bytes_per_token(2)), grouped(d.kv_bytes_per_token(4)));
   out += fmt::format("would run with  dtype {}, kv-cache-dtype {}, activations {}\n", c.dtype,
                      c.kv_cache_dtype, c.activations);
   out += d.chat_template.empty() ? "chat template   none\n"

@@ -107,10 +107,12 @@ Result<double> parse_real(std::string_view text) {
   return value;
 }
 
-std::string with_commas(uint64_t value) {
-  std::string out = std::to_string(value);
-  for (int i = static_cast<int>(out.size()) - 3; i > 0; i -= 3) {
-    out.insert(static_cast<size_t>(i), ",");
+std::string grouped(uint64_t value) {
+  const std::string digits = std::to_string(value);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out.push_back(',');
+    out.push_back(digits[i]);
   }
   return out;
 }

@@ -18,7 +18,7 @@ Result<int64_t> parse_integer(std::string_view text);  // an optional '-', digit
 Result<double> parse_real(std::string_view text);      // finite, decimal or scientific
 
 // "1234567" -> "1,234,567".
-std::string with_commas(uint64_t value);
+std::string grouped(uint64_t value);
 // "1.5 GiB", "640 KiB".
 std::string human_bytes(double bytes);
 

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/pull/json_size.h"
 
 namespace pagefold {
 namespace {
@@ -77,11 +78,11 @@ Result<Manifest> manifest_from_json(std::string_view text) {
     return bad_data("manifest: 'entry' is not a relative path");
   }
   for (const auto& [name, value] : root["files"].items()) {
-    if (!is_safe_relative_path(name) || !value.is_object() || !value.contains("size") ||
-        !value["size"].is_number_unsigned()) {
+    const auto size = value.is_object() ? json_size(value, "size") : std::nullopt;
+    if (!is_safe_relative_path(name) || !size) {
       return bad_data("manifest: a file entry is damaged");
     }
-    manifest.files[name] = {value["size"].get<uint64_t>(), text_of(value, "sha256")};
+    manifest.files[name] = {*size, text_of(value, "sha256")};
   }
   return manifest;
 }

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cli/pull/hub.h"
+#include "cli/pull/json_size.h"
 
 namespace pagefold {
 namespace {
@@ -30,9 +31,7 @@ Result<HubFile> parse_file(const Json& item) {
   if (!is_safe_relative_path(file.name)) {
     return bad_data("the hub's listing names a file that would leave its folder; refused");
   }
-  if (item.contains("size") && item["size"].is_number_unsigned()) {
-    file.size = item["size"].get<uint64_t>();
-  }
+  file.size = json_size(item, "size");
   if (item.contains("lfs") && item["lfs"].is_object()) {
     const Json& lfs = item["lfs"];
     for (const char* key : {"sha256", "oid"}) {
@@ -40,9 +39,7 @@ Result<HubFile> parse_file(const Json& item) {
     }
     if (file.sha256.starts_with("sha256:")) file.sha256.erase(0, 7);
     if (!is_sha256(file.sha256)) return bad_data("{}: its listed hash is no sha256", file.name);
-    if (lfs.contains("size") && lfs["size"].is_number_unsigned()) {
-      file.size = lfs["size"].get<uint64_t>();
-    }
+    if (const auto size = json_size(lfs, "size")) file.size = size;
   }
   return file;
 }

