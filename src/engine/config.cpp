@@ -24,8 +24,8 @@ Status check_options(const EngineOptions& o) {
         "kernels' chunks of 256), got {}",
         o.block_size);
   }
-  if (o.max_num_seqs < 1 || o.max_num_seqs > 65536) {
-    return bad_input("--max-num-seqs: must be between 1 and 65536, got {}", o.max_num_seqs);
+  if (o.max_num_seqs < 1 || o.max_num_seqs > 4096) {
+    return bad_input("--max-num-seqs: must be between 1 and 4096, got {}", o.max_num_seqs);
   }
   if (o.max_num_batched_tokens < 1 || o.max_num_batched_tokens > 1 << 20) {
     return bad_input("--max-num-batched-tokens: must be between 1 and 1048576, got {}",

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "engine/batch.h"
 #include "engine/config.h"
+#include "engine/ending.h"
 #include "engine/limits.h"
 #include "engine/queue.h"
 #include "engine/sampler.h"
@@ -243,47 +244,14 @@ void EngineCore::Impl::advance(const StepPlan& plan) {
 
 void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error) {
   const auto now = Clock::now();
-  GenerationResult r;
-  r.reason = reason;
-  r.error = std::move(error);
-  r.prompt_tokens = s->n_prompt;
-  r.completion_tokens = s->n_generated();
-  r.queued_s = seconds_between(s->submitted, s->admitted.value_or(now));
-  if (s->admitted) r.prefill_s = seconds_between(*s->admitted, s->first_token.value_or(now));
-  if (s->first_token) r.decode_s = seconds_between(*s->first_token, now);
-  r.prompt_logprobs = std::move(s->prompt_logprobs);
-  r.kv_slots = s->cache.held_slots();
-  r.kv_blocks = s->cache.held_blocks();
-  r.kv_bytes = static_cast<uint64_t>(r.kv_blocks) * block_bytes;
-  r.kv_peak_bytes = static_cast<uint64_t>(s->peak_blocks) * block_bytes;
+  GenerationResult result = end_of(*s, reason, block_bytes, now);
+  result.error = std::move(error);
+  count_end(*s, result, now, counters);
+  if (!result.error.empty()) log::error("{}: {}", s->request.id, result.error);
+  if (!s->admitted) queue.left(1);
   s->cache.free_all(pool, freed);
   give_back();
-
-  if (!s->admitted) queue.left(1);
-  switch (reason) {
-    case FinishReason::stop:
-      ++counters.finished_stop;
-      break;
-    case FinishReason::length:
-      ++counters.finished_length;
-      break;
-    case FinishReason::error:
-      ++counters.finished_error;
-      break;
-    default:
-      ++counters.finished_abort;
-      break;
-  }
-  counters.queue_s.observe(r.queued_s);
-  if (s->first_token) {
-    counters.prefill_s.observe(r.prefill_s);
-    counters.decode_s.observe(r.decode_s);
-    counters.e2e_s.observe(seconds_between(s->submitted, now));
-    counters.request_prompt_tokens.observe(static_cast<double>(r.prompt_tokens));
-    counters.request_generation_tokens.observe(static_cast<double>(r.completion_tokens));
-  }
-  if (!r.error.empty()) log::error("{}: {}", s->request.id, r.error);
-  finished.emplace_back(std::move(s->generation), std::move(r));
+  finished.emplace_back(std::move(s->generation), std::move(result));
 }
 
 void EngineCore::Impl::give_back() {
@@ -294,6 +262,7 @@ void EngineCore::Impl::give_back() {
 
 void EngineCore::Impl::publish_metrics() {
   counters.running = static_cast<int64_t>(scheduler.running());
+  counters.waiting = scheduler.paused();
   counters.preemptions = scheduler.preemptions();
   counters.blocks_used = pool.used_count();
   counters.kv_resident_bytes = model.kv_resident_bytes();
@@ -374,7 +343,7 @@ const EngineConfig& EngineCore::config() const { return impl_->config; }
 EngineMetrics EngineCore::metrics() const {
   std::lock_guard lock(impl_->published_mutex);
   EngineMetrics copy = impl_->published;
-  copy.waiting = impl_->queue.waiting();
+  copy.waiting += impl_->queue.waiting();  // newcomers, as of now
   return copy;
 }
 

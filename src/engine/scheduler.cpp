@@ -95,6 +95,16 @@ void Scheduler::pause_youngest(std::vector<BlockId>& freed) {
   waiting_.insert(at, std::move(s));
 }
 
+int Scheduler::paused() const {
+  // Admission is in order of arrival, so those that ran before come first.
+  int n = 0;
+  for (const auto& s : waiting_) {
+    if (!s->admitted) break;
+    ++n;
+  }
+  return n;
+}
+
 bool Scheduler::fits(const Sequence& newcomer) const {
   if (running_.empty()) return true;
   const int64_t step = config_.max_num_batched_tokens;

@@ -49,6 +49,7 @@ class Scheduler {
 
   bool empty() const { return running_.empty() && waiting_.empty(); }
   size_t running() const { return running_.size(); }
+  int paused() const;  // waiting, but admitted before
   uint64_t preemptions() const { return preemptions_; }
   // Sequences admitted for the first time in the last plan().
   int newly_admitted() const { return newly_admitted_; }

@@ -11,13 +11,18 @@ namespace {
 thread_local int64_t allocations = 0;  // of this thread
 }
 
-void* operator new(size_t n) {
+// Not inlined: gcc would see free() meet a pointer from new.
+__attribute__((noinline)) void* operator new(size_t n) {
   ++allocations;
   if (void* p = std::malloc(n)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+__attribute__((noinline)) void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(n);
+}
+__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace pagefold {
 namespace {

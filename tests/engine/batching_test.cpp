@@ -135,21 +135,39 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{{0, 0}, 8, 8, 44, true}, Setting{{24, 0}, 8, 16, 4096, false},
                       Setting{{24, 7, 0}, 8, 16, 80, false}, Setting{{24, 0}, 8, 16, 44, true}));
 
-// A pool for one and a half sequences and eight that grow: pauses are certain, and the oldest ends
-// first.
-TEST(Pausing, EveryoneIsPausedAndNobodysAnswerChanges) {
+// A pool for one and a half sequences and eight that grow: pauses are certain, nobody's answer
+// changes, and as the oldest is resumed first, they end in the order they came.
+TEST(Pausing, OldestFirstAndTheSameAnswers) {
   FakeModel model;
+  std::binary_semaphore all_submitted{0};
+  bool first_step = true;
+  model.before_forward = [&](const StepBatch&) {
+    if (first_step) all_submitted.acquire();
+    first_step = false;
+  };
   const EngineConfig config = small_config(4 * 16 * 3 / 2, 256);
   auto engine = start_engine(model, config);
   std::vector<std::shared_ptr<Generation>> running;
+  std::vector<uint64_t> ended;  // by the engine thread
+  std::counting_semaphore<> told{0};
   for (uint64_t i = 0; i < 8; ++i) {
     auto g = engine->submit(greedy(prompt_of(20, i), 150));
     ASSERT_TRUE(g.ok());
     running.push_back(*g);
+    running[i]->on_change([&ended, &told, i, g = running[i].get()] {
+      if (!g->finished()) return;
+      ended.push_back(i);
+      told.release();
+    });
   }
+  all_submitted.release();
   for (uint64_t i = 0; i < 8; ++i) {
     EXPECT_EQ(drain(*running[i]).tokens, model.expected_greedy(prompt_of(20, i), 150)) << i;
   }
+  // An end can be read a moment before its callback runs.
+  for (size_t i = 0; i < running.size(); ++i) told.acquire();
+  for (const auto& g : running) g->on_change(nullptr);
+  EXPECT_EQ(ended, (std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_GT(engine->metrics().preemptions, 0u);
   EXPECT_EQ(engine->metrics().blocks_used, 0);
   EXPECT_EQ(model.violations, 0);
