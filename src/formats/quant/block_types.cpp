@@ -61,10 +61,12 @@ void dequantize_blocks(const BlockType& type, const TensorTypeInfo& info, const 
   const int size = info.block_elements;
   for (int64_t b = 0; b < n / size; ++b, in += info.block_bytes, out += size) {
     type.unpack(in, size, q, scale, min);
-    for (int i = 0; i < size; ++i) {
-      const int g = i / type.traits.group;
-      const float value = static_cast<float>(q[i]) * scale[g];
-      out[i] = type.traits.has_min ? value + min[g] : value;
+    const int group = type.traits.group;
+    for (int g = 0; g < size / group; ++g) {
+      for (int i = g * group; i < (g + 1) * group; ++i) {
+        const float value = static_cast<float>(q[i]) * scale[g];
+        out[i] = type.traits.has_min ? value + min[g] : value;
+      }
     }
   }
 }
