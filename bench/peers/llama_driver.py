@@ -10,7 +10,8 @@ import random
 import sys
 import time
 
-import llama_cpp as L
+sys.path.pop(0)  # this folder holds a llama_cpp.py of its own
+import llama_cpp as L  # noqa: E402
 
 
 def fill(batch, tokens, positions, seqs, logits):
@@ -66,11 +67,11 @@ def measure(model, vocab_size, job):
 
 def main():
     L.llama_backend_init()
-    quiet = L.llama_log_callback(lambda *_: None)
+    quiet = L.llama_log_callback(lambda *_: None)  # kept alive: C holds the pointer
     L.llama_log_set(quiet, None)
     model = L.llama_model_load_from_file(sys.argv[1].encode(), L.llama_model_default_params())
     vocab_size = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
-    print(json.dumps({"system_info": L.llama_print_system_info().decode(), "version": L.__version__}), flush=True)
+    print(json.dumps({"system_info": L.llama_print_system_info().decode(), "version": getattr(L, "__version__", "unknown")}), flush=True)
     for line in sys.stdin:
         print(json.dumps(measure(model, vocab_size, json.loads(line))), flush=True)
 

@@ -19,6 +19,7 @@ class TransformerModel final : public LanguageModel {
   void forward(const StepBatch& batch, float* logits) override;
   uint64_t block_bytes(const KvShape& kv) const override;
   void blocks_freed(std::span<const BlockId> blocks) override { backend_->blocks_freed(blocks); }
+  uint64_t kv_resident_bytes() const override { return backend_->kv_resident_bytes(); }
   uint64_t weight_bytes() const override { return backend_->weight_bytes(); }
   const ModelConfig& config() const { return config_; }
   Backend& backend() { return *backend_; }
