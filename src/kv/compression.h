@@ -23,6 +23,7 @@
 
 #include "kv/block_pool.h"
 #include "kv/cache.h"
+#include "kv/move_layout.h"
 #include "kv/moves.h"
 #include "kv/plan.h"
 #include "kv/schedule.h"
