@@ -24,9 +24,8 @@ void triattention_fold(const QueryStatsView& stats, const KvModel& model,
       phase[(fold.max ? d : 0) * bands + f] += std::polar(1.0, angle);
     }
   }
-  const double scale2 = fold.attention_scaling * fold.attention_scaling;
   const double per_set = fold.max ? 1.0 : static_cast<double>(fold.offsets.size());
-  const double unit = scale2 / stats.rows;
+  const double unit = fold.attention_scaling / stats.rows;
   out.sets = static_cast<int>(sets);
   out.w_re.resize(sets * heads * bands);
   out.w_im.resize(sets * heads * bands);
