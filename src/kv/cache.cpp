@@ -30,6 +30,7 @@ int64_t SequenceCache::blocks_needed(int64_t rows) const {
   int64_t needed = 0;
   for (size_t t = 0; t < views_.size(); ++t) {
     needed += std::max<int64_t>(0, blocks_for(views_[t].len + rows) - blocks_[t]);
+    if (tail_shared_ && rows > 0 && partial_tail(t)) ++needed;
   }
   return needed;
 }
@@ -48,22 +49,62 @@ void SequenceCache::grow_capacity(int64_t blocks) {
   for (size_t t = 0; t < views_.size(); ++t) views_[t].blocks = ids(t);
 }
 
+// Live bits of slots to come are 1. Kernels read whole chunks of 256 slots.
+void SequenceCache::grow_live(size_t t, int64_t slots) {
+  auto& bits = live_[t];
+  const auto words = static_cast<size_t>((slots + 255) / 256 * 8);
+  if (bits.size() < words) bits.resize(std::max(words, 2 * bits.size()), ~uint32_t{0});
+  views_[t].live = bits.data();
+}
+
 bool SequenceCache::reserve(BlockPool& pool, int64_t rows) {
-  const int64_t needed = blocks_needed(rows);
-  if (needed == 0) return true;
-  if (needed > pool.free_count()) return false;
-  int64_t longest = 0;
-  for (const TableView& v : views_) longest = std::max(longest, blocks_for(v.len + rows));
-  grow_capacity(longest);
+  copies_.clear();
+  int64_t needed = 0, longest = 0;
   for (size_t t = 0; t < views_.size(); ++t) {
     const int64_t want = blocks_for(views_[t].len + rows);
-    if (want <= blocks_[t]) continue;
-    const bool ok = pool.allocate({ids(t) + blocks_[t], static_cast<size_t>(want - blocks_[t])});
-    PF_CHECK(ok, "blocks were counted wrongly");
-    held_ += want - blocks_[t];
-    blocks_[t] = want;
+    longest = std::max(longest, want);
+    needed += std::max<int64_t>(0, want - blocks_[t]);
+    if (tail_shared_ && rows > 0 && partial_tail(t) && pool.owners(ids(t)[blocks_[t] - 1]) > 1) {
+      ++needed;
+    }
   }
+  if (needed == 0 && !(tail_shared_ && rows > 0)) {
+    for (size_t t = 0; t < live_.size(); ++t) {
+      if (!live_[t].empty()) grow_live(t, views_[t].len + rows);
+    }
+    return true;
+  }
+  if (needed > pool.free_count()) return false;
+  grow_capacity(longest);
+  for (size_t t = 0; t < views_.size(); ++t) {
+    if (tail_shared_ && rows > 0 && partial_tail(t)) {
+      BlockId& tail = ids(t)[blocks_[t] - 1];
+      if (pool.owners(tail) > 1) {
+        const BlockId old = tail;
+        const bool ok = pool.allocate({&tail, 1});
+        PF_CHECK(ok, "blocks were counted wrongly");
+        pool.release(old);
+        copies_.push_back({old, tail});
+      }
+    }
+    const int64_t want = blocks_for(views_[t].len + rows);
+    if (want > blocks_[t]) {
+      const bool ok = pool.allocate({ids(t) + blocks_[t], static_cast<size_t>(want - blocks_[t])});
+      PF_CHECK(ok, "blocks were counted wrongly");
+      held_ += want - blocks_[t];
+      blocks_[t] = want;
+    }
+    if (!live_.empty() && !live_[t].empty()) grow_live(t, views_[t].len + rows);
+  }
+  if (rows > 0) tail_shared_ = false;
   return true;
+}
+
+void SequenceCache::release(BlockPool& pool, BlockId& id, std::vector<BlockId>& freed) {
+  if (id == kNoBlock) return;
+  if (pool.release(id)) freed.push_back(id);
+  id = kNoBlock;
+  --held_;
 }
 
 void SequenceCache::commit(BlockPool& pool, int64_t rows, std::vector<BlockId>& freed) {
@@ -75,32 +116,76 @@ void SequenceCache::commit(BlockPool& pool, int64_t rows, std::vector<BlockId>& 
     const int64_t window = shape_.layer_window.empty() ? 0 : shape_.layer_window[t / heads];
     if (window <= 0) continue;
     const int64_t start = std::max<int64_t>(0, v.len - window) / shape_.block_size;
-    for (int64_t b = v.start / shape_.block_size; b < start; ++b) {
-      BlockId& id = ids(t)[b];
-      if (pool.release(id)) freed.push_back(id);
-      id = kNoBlock;
-      --held_;
-    }
+    for (int64_t b = v.start / shape_.block_size; b < start; ++b) release(pool, ids(t)[b], freed);
     v.start = std::max(v.start, start * shape_.block_size);
   }
 }
 
 void SequenceCache::free_all(BlockPool& pool, std::vector<BlockId>& freed) {
   for (size_t t = 0; t < views_.size(); ++t) {
-    for (int64_t b = 0; b < blocks_[t]; ++b) {
-      BlockId& id = ids(t)[b];
-      if (id != kNoBlock && pool.release(id)) freed.push_back(id);
-      id = kNoBlock;
-    }
+    for (int64_t b = 0; b < blocks_[t]; ++b) release(pool, ids(t)[b], freed);
     blocks_[t] = 0;
     views_[t].len = views_[t].start = 0;
+    views_[t].live = nullptr;
   }
-  held_ = 0;
+  PF_CHECK(held_ == 0, "held blocks were counted wrongly");
+  live_.clear();
+  dead_.clear();
+  copies_.clear();
+  tail_shared_ = tainted_ = false;
+}
+
+void SequenceCache::adopt(BlockPool& pool, const BlockId* group) {
+  PF_CHECK(!tainted_ && live_.empty(), "a compacted sequence takes no shared blocks");
+  int64_t longest = 0;
+  for (size_t t = 0; t < views_.size(); ++t) {
+    PF_CHECK(!partial_tail(t) && blocks_[t] * shape_.block_size == views_[t].len,
+             "shared blocks follow full ones");
+    longest = std::max(longest, blocks_[t] + 1);
+  }
+  grow_capacity(longest);
+  for (size_t t = 0; t < views_.size(); ++t) {
+    pool.share(group[t]);
+    ids(t)[blocks_[t]++] = group[t];
+    views_[t].len += shape_.block_size;
+    ++held_;
+  }
+}
+
+void SequenceCache::fork(BlockPool& pool, SequenceCache& child) {
+  PF_CHECK(child.held_ == 0 && child.views_.size() == views_.size(), "fork into an empty cache");
+  const int64_t longest = blocks_.empty() ? 0 : *std::max_element(blocks_.begin(), blocks_.end());
+  child.grow_capacity(longest);
+  child.live_ = live_;
+  child.dead_ = dead_;
+  for (size_t t = 0; t < views_.size(); ++t) {
+    // Reserved blocks beyond len hold nothing yet and stay the parent's own.
+    const int64_t filled = blocks_for(views_[t].len);
+    for (int64_t b = 0; b < filled; ++b) {
+      const BlockId id = ids(t)[b];
+      child.ids(t)[b] = id;
+      if (id == kNoBlock) continue;
+      pool.share(id);
+      ++child.held_;
+    }
+    child.blocks_[t] = filled;
+    child.views_[t].len = views_[t].len;
+    child.views_[t].start = views_[t].start;
+    child.views_[t].live =
+        child.live_.empty() || child.live_[t].empty() ? nullptr : child.live_[t].data();
+  }
+  child.tail_shared_ = tail_shared_ = true;
+  child.tainted_ = tainted_;
+}
+
+int64_t SequenceCache::live_slots(int table) const {
+  const auto t = static_cast<size_t>(table);
+  return views_[t].len - views_[t].start - (dead_.empty() ? 0 : dead_[t]);
 }
 
 int64_t SequenceCache::held_slots() const {
   int64_t slots = 0;
-  for (const TableView& v : views_) slots += v.len - v.start;
+  for (size_t t = 0; t < views_.size(); ++t) slots += live_slots(static_cast<int>(t));
   return slots;
 }
 

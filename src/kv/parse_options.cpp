@@ -1,0 +1,284 @@
+// parse_kv_options of registry.h.
+#include <algorithm>
+
+#include "kv/registry.h"
+#include "kv/words.h"
+
+namespace pagefold {
+namespace {
+
+constexpr std::string_view kCommonKeys[] = {
+    "policy",         "budget",  "interval",      "sinks",         "recent",
+    "protect_prompt", "packing", "release",       "alloc",         "alpha",
+    "beta",           "keep",    "prefill_evict", "prefill_chunk", "before_suffix",
+    "elastic",        "select",  "select_budget", "select_exempt"};
+// Server words that hold for a request with another policy too.
+constexpr std::string_view kServerKeys[] = {"budget", "release", "prefill_evict", "prefill_chunk",
+                                            "elastic"};
+constexpr int64_t kMost = int64_t{1} << 30;
+
+bool contains(std::span<const std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// "h2o:alloc=adaptive,interval=16" -> policy=h2o, alloc=adaptive, interval=16. Keys given apart
+// win.
+Result<KvOptions> unfold(const KvOptions& options) {
+  KvOptions out = options;
+  const auto it = out.find("policy");
+  if (it == out.end()) return out;
+  const std::string value = it->second;
+  const size_t colon = value.find(':');
+  if (colon == std::string::npos) return out;
+  out["policy"] = value.substr(0, colon);
+  std::string_view rest = std::string_view(value).substr(colon + 1);
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      return bad_input("kv.policy: expected NAME:KEY=VALUE,KEY=VALUE, got \"{}\"", shown(value));
+    }
+    out.emplace(std::string(part.substr(0, equals)), std::string(part.substr(equals + 1)));
+  }
+  return out;
+}
+
+bool uses_calibration(const Policy& p, const PolicyParams& params) {
+  return p.needs(params).key_score == KeyScore::coefficients;
+}
+
+Status choose_policy(std::string_view name, KvPlan& plan) {
+  plan.name = std::string(name);
+  std::string_view alloc;
+  plan.policy = find_policy(name);
+  for (const Preset& p : all_presets()) {
+    if (p.name != name) continue;
+    plan.policy = find_policy(p.policy);
+    alloc = p.alloc;
+  }
+  if (plan.policy == nullptr) {
+    std::vector<std::string_view> known;
+    for (const Policy* p : all_policies()) known.push_back(p->name());
+    for (const Preset& p : all_presets()) known.push_back(p.name);
+    return bad_input("kv.policy: unknown policy \"{}\"; known policies: {}", shown(name),
+                     joined(known));
+  }
+  plan.defaults = plan.policy->defaults();
+  plan.interval = plan.defaults.interval;
+  plan.sinks = plan.defaults.sinks;
+  plan.recent = plan.defaults.recent;
+  plan.recent_rule = plan.defaults.recent_rule;
+  plan.protect_prompt = plan.defaults.protect_prompt;
+  plan.packing = plan.defaults.packing;
+  plan.alloc = find_budget(alloc.empty() ? plan.defaults.alloc : alloc);
+  for (const ParamSpec& s : plan.policy->params()) plan.params.set(s.key, s.value);
+  return ok_status();
+}
+
+Status set_alloc(std::string_view word, KvPlan& plan) {
+  plan.alloc = find_budget(word);
+  if (plan.alloc != nullptr) return ok_status();
+  std::vector<std::string_view> known;
+  for (const BudgetRule* b : all_budgets()) known.push_back(b->name());
+  return bad_input("kv.alloc: unknown value \"{}\"; known values: {}", shown(word), joined(known));
+}
+
+Status set_share(std::string_view key, std::string_view word, double low, double high,
+                 double& out) {
+  const ParamSpec spec{key, 0, low, high, false};
+  PF_ASSIGN(out, parse_param(fmt::format("kv.{}", key), word, spec));
+  return ok_status();
+}
+
+Status set_common(std::string_view key, std::string_view word, int64_t n_prompt, KvPlan& plan) {
+  const std::string where = fmt::format("kv.{}", key);
+  const auto count = [&](int64_t low, int64_t& out) -> Status {
+    PF_ASSIGN(out, parse_count(where, word, low, kMost));
+    return ok_status();
+  };
+  const auto flag = [&](bool& out) -> Status {
+    PF_ASSIGN(out, parse_switch(where, word));
+    return ok_status();
+  };
+  if (key == "budget") return parse_budget(word, plan.budget, plan.budget_share);
+  if (key == "interval") return count(1, plan.interval);
+  if (key == "sinks") return count(0, plan.sinks);
+  if (key == "recent") {
+    plan.recent_rule = RecentRule::tokens;
+    return count(0, plan.recent);
+  }
+  if (key == "protect_prompt") return flag(plan.protect_prompt);
+  if (key == "alloc") return set_alloc(word, plan);
+  if (key == "alpha") return set_share(key, word, 0, 1, plan.alloc_params.alpha);
+  if (key == "beta") return set_share(key, word, 1, 1e6, plan.alloc_params.beta);
+  if (key == "prefill_evict") return flag(plan.prefill_evict);
+  if (key == "prefill_chunk") return count(1, plan.prefill_chunk);
+  if (key == "before_suffix") return flag(plan.window_before_suffix);
+  if (key == "elastic") return flag(plan.elastic);
+  if (key == "select_budget") return count(1, plan.quest_tokens);
+  if (key == "select_exempt") {
+    int64_t layers = 0;
+    PF_TRY(count(0, layers));
+    plan.quest_exempt_layers = static_cast<int>(layers);
+    return ok_status();
+  }
+  if (key == "keep") {
+    PF_ASSIGN(plan.keep, parse_spans(word, n_prompt));
+    return ok_status();
+  }
+  if (key == "packing") {
+    PF_ASSIGN(const int i, parse_choice(where, word, "order,fill,block,off"));
+    plan.packing = static_cast<Packing>(i);
+  } else if (key == "release") {
+    PF_ASSIGN(const int i, parse_choice(where, word, "os,pool"));
+    plan.release = static_cast<Release>(i);
+  }
+  return ok_status();  // policy and select: handled by the caller
+}
+
+Status set_params(const KvOptions& words, int64_t n_prompt, KvPlan& plan) {
+  const Policy& policy = *plan.policy;
+  for (const auto& [key, word] : words) {
+    const auto specs = policy.params();
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&, &k = key](const ParamSpec& s) { return s.key == k; });
+    if (spec != specs.end()) {
+      PF_ASSIGN(const double value, parse_param(fmt::format("kv.{}", key), word, *spec));
+      plan.params.set(spec->key, value);
+      continue;
+    }
+    if (key == "calibration" && uses_calibration(policy, plan.params)) {
+      plan.calibration = word;
+      continue;
+    }
+    if (!contains(kCommonKeys, key)) {
+      std::vector<std::string_view> known(std::begin(kCommonKeys), std::end(kCommonKeys));
+      for (const ParamSpec& s : specs) known.push_back(s.key);
+      if (uses_calibration(policy, plan.params)) known.push_back("calibration");
+      return bad_input("kv: unknown key \"{}\" for policy {}; known keys: {}", shown(key),
+                       plan.name, joined(known));
+    }
+    PF_TRY(set_common(key, word, n_prompt, plan));
+  }
+  for (const ParamSpec& s : policy.params()) {
+    if (s.key == "kernel" && plan.params.integer(s.key) % 2 == 0) {
+      return bad_input("kv.kernel: expected an odd number, got {}", plan.params.integer(s.key));
+    }
+  }
+  if (plan.params.has("drop")) plan.drop = plan.params.integer("drop");
+  if (plan.params.has("reindex")) plan.reindex = plan.params.get("reindex") == 1;
+  return ok_status();
+}
+
+Status choose_selector(const KvOptions& words, KvPlan& plan) {
+  const auto it = words.find("select");
+  int select = plan.policy->name() == "quest" ? 1 : 0;
+  if (it != words.end()) {
+    PF_ASSIGN(select, parse_choice("kv.select", it->second, "none,quest"));
+  }
+  if (select == 0) {
+    plan.quest_tokens = 0;
+  } else if (plan.quest_tokens == 0) {
+    plan.quest_tokens = plan.budget_share > 0 ? 2048 : plan.budget;
+  }
+  return ok_status();
+}
+
+Status find_statistics(const KvModel& model, const KvLimits& limits, KvPlan& plan) {
+  if (!uses_calibration(*plan.policy, plan.params)) return ok_status();
+  if (model.bands() == 0) {
+    return bad_input("kv.policy: {} needs a model with rotary positions", plan.name);
+  }
+  if (plan.calibration != "self" && limits.calibration) {
+    plan.stats = limits.calibration(plan.calibration);
+  }
+  if (plan.stats != nullptr) {
+    const Status s = check_calibration(*plan.stats, model);
+    return s.ok() ? s : with_context(s, fmt::format("kv.calibration {}", plan.calibration));
+  }
+  if (plan.calibration != "self" && plan.calibration != "auto") {
+    const std::string more =
+        limits.calibration_names.empty() ? "" : ", " + limits.calibration_names;
+    return bad_input("kv.calibration: unknown name \"{}\"; known: auto, self{}",
+                     shown(plan.calibration), more);
+  }
+  plan.params.set("self", 1);
+  return ok_status();
+}
+
+Status check_budget(const KvModel& model, const KvPlan& plan) {
+  const int64_t budget = plan.budget_share > 0 ? kMost : plan.budget;
+  const int64_t sinks = plan.sinks_at(0, 0), recent = plan.recent_at(0);
+  if (plan.budget_share <= 0 && sinks + recent > budget) {
+    return bad_input(
+        "kv.budget: {} is below the {} slots that are always kept (sinks {}, recent {}); raise the "
+        "budget or lower them",
+        budget, sinks + recent, sinks, recent);
+  }
+  const bool whole = plan.packing == Packing::block || plan.alloc->whole_blocks();
+  if (!whole || plan.budget_share > 0) return ok_status();
+  // The protected slots rounded to whole blocks.
+  const auto spans = static_cast<int64_t>(plan.keep.size());
+  const int64_t guarded = plan.recent_rule == RecentRule::rest ? sinks : sinks + recent;
+  const int64_t least = guarded + (1 + 2 * spans) * (model.block_size - 1);
+  if (budget < least) {
+    return bad_input(
+        "kv.budget: {} is below {}: {} slots are always kept, and with {} they round up to whole "
+        "blocks of {}; raise the budget or lower sinks and recent",
+        budget, least, guarded, plan.packing == Packing::block ? "packing=block" : "alloc=global",
+        model.block_size);
+  }
+  return ok_status();
+}
+
+Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& plan) {
+  if (plan.defaults.offline && !limits.allow_offline) {
+    return bad_input("kv.policy: {} needs the future; it exists in `pagefold eval` alone",
+                     plan.name);
+  }
+  if (plan.packing == Packing::off && !limits.allow_off) {
+    return bad_input(
+        "kv.packing: off keeps the memory of what it evicts and is not served; use order, fill or "
+        "block");
+  }
+  if (!plan.evicts()) return ok_status();
+  if (plan.interval < limits.min_interval && !plan.defaults.once) {
+    return bad_input("kv.interval: {} is below this server's least interval of {}", plan.interval,
+                     limits.min_interval);
+  }
+  if (plan.defaults.once && plan.protect_prompt) {
+    return bad_input("kv.protect_prompt: {} evicts prompt tokens alone, so nothing would go",
+                     plan.name);
+  }
+  const int window = plan.policy->needs(plan.params).window;
+  if (plan.prefill_evict && window > plan.prefill_chunk &&
+      plan.policy->needs(plan.params).prompt == PromptRows::last) {
+    return bad_input("kv.prefill_chunk: {} is below the window of {} rows that {} observes",
+                     plan.prefill_chunk, window, plan.name);
+  }
+  return check_budget(model, plan);
+}
+
+}  // namespace
+
+Result<KvPlan> parse_kv_options(const KvOptions& request, const KvOptions& server,
+                                const KvModel& model, const KvLimits& limits, int64_t n_prompt) {
+  PF_ASSIGN(KvOptions words, unfold(request));
+  PF_ASSIGN(const KvOptions defaults, unfold(server));
+  const bool own_policy = words.count("policy") > 0;
+  for (const auto& [key, word] : defaults) {
+    if (!own_policy || contains(kServerKeys, key)) words.emplace(key, word);
+  }
+  KvPlan plan;
+  const auto it = words.find("policy");
+  PF_TRY(choose_policy(it == words.end() ? "full" : std::string_view(it->second), plan));
+  PF_TRY(set_params(words, n_prompt, plan));
+  PF_TRY(choose_selector(words, plan));
+  PF_TRY(find_statistics(model, limits, plan));
+  PF_TRY(check_plan(model, limits, plan));
+  return plan;
+}
+
+}  // namespace pagefold

@@ -1,0 +1,361 @@
+#include "kv/select.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+
+namespace pagefold {
+namespace {
+
+constexpr uint32_t kForced = 0xffffffffu;
+constexpr int kBucketBits = 11;
+
+// Larger score, larger key. -0 and +0 are equal.
+inline uint32_t key_of(float score) {
+  const auto u = std::bit_cast<uint32_t>(score + 0.0f);
+  const uint32_t sign = static_cast<uint32_t>(-static_cast<int32_t>(u >> 31));
+  return u ^ (sign | 0x80000000u);
+}
+
+inline uint32_t slot_key(float score, uint8_t flags) {
+  if ((flags & kSlotDead) != 0) return 0;
+  return (flags & (kSlotProtected | kSlotPinned)) != 0 ? kForced : key_of(score);
+}
+
+// The keep-th largest key, by a histogram of the leading bits.
+uint32_t cut_of(const uint32_t* keys, int64_t n, int64_t keep, std::vector<uint32_t>& bucket) {
+  uint32_t counts[1 << kBucketBits] = {};
+  for (int64_t i = 0; i < n; ++i) ++counts[keys[i] >> (32 - kBucketBits)];
+  int64_t above = 0;
+  uint32_t b = (1u << kBucketBits) - 1;
+  while (above + counts[b] < keep) above += counts[b--];
+  bucket.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    if (keys[i] >> (32 - kBucketBits) == b) bucket.push_back(keys[i]);
+  }
+  const auto nth = bucket.begin() + (keep - above - 1);
+  std::nth_element(bucket.begin(), nth, bucket.end(), std::greater<>());
+  return *nth;
+}
+
+// All but the worst slot: the usual case where one goes for one that comes.
+void drop_one(const float* scores, const uint8_t* flags, int64_t n, std::vector<int32_t>& out) {
+  int64_t worst = -1;
+  for (int64_t i = 0; i < n; ++i) {
+    if (flags[i] == 0 && (worst < 0 || scores[i] <= scores[worst])) worst = i;
+  }
+  PF_CHECK(worst >= 0, "more protected slots than are kept");
+  for (int64_t i = 0; i < worst; ++i) out[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+  for (int64_t i = worst + 1; i < n; ++i) {
+    out[static_cast<size_t>(i - 1)] = static_cast<int32_t>(i);
+  }
+}
+
+}  // namespace
+
+void pick_top(const float* scores, const uint8_t* flags, int64_t n, int64_t keep,
+              std::vector<uint32_t>& scratch, std::vector<int32_t>& out) {
+  out.resize(static_cast<size_t>(keep));
+  if (keep == 0) return;
+  bool dead = false;
+  for (int64_t i = 0; i < n; ++i) dead |= (flags[i] & kSlotDead) != 0;
+  if (keep == n) {
+    for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+    return;
+  }
+  if (keep == n - 1 && !dead) {
+    drop_one(scores, flags, n, out);
+    return;
+  }
+  scratch.resize(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    scratch[static_cast<size_t>(i)] = slot_key(scores[i], flags[i]);
+  }
+  thread_local std::vector<uint32_t> bucket;
+  const uint32_t cut = cut_of(scratch.data(), n, keep, bucket);
+  int64_t better = 0;
+  for (const uint32_t k : scratch) better += k > cut ? 1 : 0;
+  int64_t ties = keep - better;
+  size_t next = 0;
+  for (int64_t i = 0; i < n && next < out.size(); ++i) {
+    const uint32_t k = scratch[static_cast<size_t>(i)];
+    const bool tie = k == cut && ties > 0;
+    if (tie) --ties;
+    out[next] = static_cast<int32_t>(i);
+    next += k > cut || tie ? 1 : 0;
+  }
+  PF_CHECK(next == out.size(), "fewer slots than are to be kept");
+}
+
+void pick_blocks(const float* scores, const uint8_t* flags, int64_t n, int64_t keep, int block_size,
+                 std::vector<int32_t>& out) {
+  struct Block {
+    float score;
+    int64_t index, live;
+  };
+  std::vector<Block> blocks;
+  int64_t live_total = 0;
+  for (int64_t b = 0; b * block_size < n; ++b) {
+    const int64_t end = std::min(n, (b + 1) * block_size);
+    int64_t live = 0;
+    bool held = false;
+    double sum = 0;
+    for (int64_t i = b * block_size; i < end; ++i) {
+      if ((flags[i] & kSlotDead) != 0) continue;
+      ++live;
+      held |= flags[i] != 0;
+      sum += static_cast<double>(scores[i]);
+    }
+    live_total += live;
+    if (!held && live > 0) {
+      blocks.push_back({static_cast<float>(sum / static_cast<double>(live)), b, live});
+    }
+  }
+  // Worst first; equal: the higher block goes.
+  std::sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
+    return a.score != b.score ? a.score < b.score : a.index > b.index;
+  });
+  std::vector<bool> gone(static_cast<size_t>((n + block_size - 1) / block_size), false);
+  for (const Block& b : blocks) {
+    if (live_total - b.live < keep) continue;
+    live_total -= b.live;
+    gone[static_cast<size_t>(b.index)] = true;
+  }
+  out.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    if (!gone[static_cast<size_t>(i / block_size)] && (flags[i] & kSlotDead) == 0) {
+      out.push_back(static_cast<int32_t>(i));
+    }
+  }
+}
+
+SlotSelector::SlotSelector(const KvModel& model) : model_(model) {
+  const auto n = static_cast<size_t>(model.n_tables());
+  scores_.resize(n);
+  flags_.resize(n);
+  kept_.resize(n);
+  masked_.resize(n);
+  live_.resize(n);
+  pinned_.resize(n);
+  least_.resize(n);
+  keep_.resize(n);
+  same_as_.resize(n);
+}
+
+void SlotSelector::select(const KvPlan& plan, const ScheduleState& state,
+                          const SequenceCache& cache, const SequenceSignals& signals,
+                          const ScoredKeys* scored) {
+  // Tables of one scope with the same positions share their flags and joined scores.
+  const Scope scope = plan.policy->scope(plan.params);
+  const auto scope_of = [&](int t) {
+    if (scope == Scope::sequence) return 0;
+    if (scope == Scope::layer) return t / model_.n_kv_heads;
+    return scope == Scope::head ? t % model_.n_kv_heads : t;
+  };
+  std::vector<std::vector<int>> scopes(static_cast<size_t>(model_.n_tables()));
+  for (int t = 0; t < model_.n_tables(); ++t) {
+    if (!model_.compressed(t / model_.n_kv_heads)) continue;
+    auto& tables = scopes[static_cast<size_t>(scope_of(t))];
+    int same = t;
+    if (!tables.empty() && plan.packing != Packing::off) {
+      const int first = tables.front();
+      const int64_t n = signals.slots(t);
+      if (n == signals.slots(first) && std::memcmp(signals.positions(t), signals.positions(first),
+                                                   static_cast<size_t>(n) * sizeof(int32_t)) == 0) {
+        same = first;
+      }
+    }
+    same_as_[static_cast<size_t>(t)] = same;
+    tables.push_back(t);
+  }
+  flag_slots(plan, state, cache, signals);
+  score_tables(plan, state, signals, scored);
+  for (const auto& tables : scopes) {
+    if (tables.size() > 1 && !plan.policy->position_only()) join_scope(plan, signals, tables);
+  }
+  share_out(plan, state);
+}
+
+void SlotSelector::flag_slots(const KvPlan& plan, const ScheduleState& state,
+                              const SequenceCache& cache, const SequenceSignals& signals) {
+  const int64_t now = state.n_computed;
+  const int64_t budget = plan.budget_at(now);
+  const int64_t sinks = std::min(plan.sinks_at(now, signals.query_sums().rows), budget);
+  // `rest` needs no protection: those policies score by age.
+  int64_t recent = plan.recent_rule == RecentRule::rest ? 0 : plan.recent_at(now);
+  // The window ends before the template's suffix, which stays with it.
+  if (plan.recent_rule == RecentRule::window && now == state.n_prompt) {
+    recent += state.n_prompt - state.window_end;
+  }
+  recent = std::min(recent, budget - sinks);
+  const auto first_recent = static_cast<int32_t>(now - recent);
+  const auto last_sink = static_cast<int32_t>(sinks);
+  const auto pinned_end = static_cast<int32_t>(plan.protect_prompt ? state.n_prompt : 0);
+  for (int t = 0; t < model_.n_tables(); ++t) {
+    const auto i = static_cast<size_t>(t);
+    live_[i] = pinned_[i] = least_[i] = 0;
+    if (!model_.compressed(t / model_.n_kv_heads)) continue;
+    const auto first = static_cast<size_t>(same_as_[i]);
+    if (first != i) {
+      live_[i] = live_[first];
+      pinned_[i] = pinned_[first];
+      least_[i] = least_[first];
+      continue;
+    }
+    const int64_t n = signals.slots(t);
+    const int32_t* positions = signals.positions(t);
+    auto& flags = flags_[i];
+    flags.resize(static_cast<size_t>(n));
+    for (int64_t s = 0; s < n; ++s) {
+      const int32_t p = positions[s];
+      const bool guarded = p < last_sink || p >= first_recent;
+      flags[static_cast<size_t>(s)] = static_cast<uint8_t>(
+          p < pinned_end ? kSlotPinned : (guarded ? kSlotProtected : kSlotEvictable));
+    }
+    if (!plan.keep.empty() && !plan.protect_prompt) {
+      for (int64_t s = 0; s < n; ++s) {
+        if (plan.pinned(positions[s], state.n_prompt)) flags[static_cast<size_t>(s)] = kSlotPinned;
+      }
+    }
+    const uint32_t* live = cache.tables()[t].live;
+    if (live != nullptr) {
+      for (int64_t s = 0; s < n; ++s) {
+        if ((live[s / 32] >> (s % 32) & 1) == 0) flags[static_cast<size_t>(s)] = kSlotDead;
+      }
+    }
+    int64_t counts[8] = {};
+    for (const uint8_t f : flags) ++counts[f & 7];
+    live_[i] = n - counts[kSlotDead];
+    pinned_[i] = counts[kSlotPinned];
+    least_[i] = counts[kSlotPinned] + counts[kSlotProtected];
+  }
+}
+
+void SlotSelector::score_tables(const KvPlan& plan, const ScheduleState& state,
+                                const SequenceSignals& signals, const ScoredKeys* scored) {
+  const Needs& needs = signals.needs();
+  const int64_t now = state.n_computed;
+  ScoreInput in{plan.params, 0, 0, model_.group(), now, now - needs.window};
+  if (now == state.n_prompt) in.window_begin = state.window_end - needs.window;
+  for (int t = 0; t < model_.n_tables(); ++t) {
+    const auto i = static_cast<size_t>(t);
+    in.layer = t / model_.n_kv_heads;
+    in.head = t % model_.n_kv_heads;
+    if (!model_.compressed(in.layer)) continue;
+    if (plan.policy->position_only() && same_as_[i] != t) continue;
+    SlotSignals s = signals.view(t);
+    s.flags = flags_[static_cast<size_t>(same_as_[i])].data();
+    s.keys = scored == nullptr ? nullptr : scored + t;
+    scores_[i].resize(static_cast<size_t>(s.n));
+    plan.policy->scores(in, s, scores_[i].data());
+  }
+}
+
+// A token's score is the mean or maximum over the tables of the scope that still hold it.
+void SlotSelector::join_scope(const KvPlan& plan, const SequenceSignals& signals,
+                              std::span<const int> tables) {
+  const bool largest = plan.policy->join(plan.params) == Join::max;
+  const auto first = static_cast<size_t>(tables.front());
+  bool same = true;
+  for (const int t : tables) same = same && same_as_[static_cast<size_t>(t)] == tables.front();
+  if (same) {
+    auto& sum = scores_[first];
+    for (size_t i = 1; i < tables.size(); ++i) {
+      const auto& other = scores_[static_cast<size_t>(tables[i])];
+      if (largest) {
+        for (size_t s = 0; s < sum.size(); ++s) sum[s] = std::max(sum[s], other[s]);
+      } else {
+        for (size_t s = 0; s < sum.size(); ++s) sum[s] += other[s];
+      }
+    }
+    const float scale = largest ? 1.0f : 1.0f / static_cast<float>(tables.size());
+    for (float& s : sum) s *= scale;
+    return;
+  }
+  int32_t last = -1;
+  for (const int t : tables) {
+    for (int64_t s = 0; s < signals.slots(t); ++s) last = std::max(last, signals.positions(t)[s]);
+  }
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  joined_.assign(static_cast<size_t>(last + 1), largest ? kNone : 0.0f);
+  scratch_.assign(joined_.size(), 0);
+  for (const int t : tables) {
+    const auto i = static_cast<size_t>(t);
+    const auto& flags = flags_[static_cast<size_t>(same_as_[i])];
+    for (int64_t s = 0; s < signals.slots(t); ++s) {
+      if ((flags[static_cast<size_t>(s)] & kSlotDead) != 0) continue;
+      const auto p = static_cast<size_t>(signals.positions(t)[s]);
+      const float score = scores_[i][static_cast<size_t>(s)];
+      joined_[p] = largest ? std::max(joined_[p], score) : joined_[p] + score;
+      ++scratch_[p];
+    }
+  }
+  for (const int t : tables) {
+    const auto i = static_cast<size_t>(t);
+    for (int64_t s = 0; s < signals.slots(t); ++s) {
+      const auto p = static_cast<size_t>(signals.positions(t)[s]);
+      const float count = largest ? 1.0f : static_cast<float>(std::max(1u, scratch_[p]));
+      scores_[i][static_cast<size_t>(s)] = joined_[p] / count;
+    }
+  }
+  for (const int t : tables) {
+    const auto i = static_cast<size_t>(t);
+    if (same_as_[i] != t) flags_[i] = flags_[static_cast<size_t>(same_as_[i])];
+    same_as_[i] = t;
+  }
+}
+
+void SlotSelector::share_out(const KvPlan& plan, const ScheduleState& state) {
+  const int64_t budget = plan.budget_at(state.n_computed);
+  const int n = model_.n_tables();
+  BudgetInput in{model_, plan.alloc_params};
+  in.budget = budget;
+  in.computed = state.n_computed;
+  in.live = live_.data();
+  in.pinned = pinned_.data();
+  in.least = least_.data();
+  for (size_t t = 0; t < live_.size(); ++t) in.window = std::max(in.window, least_[t] - pinned_[t]);
+  if (plan.alloc->uses_scores()) {
+    for (int t = 0; t < n; ++t) {
+      const auto i = static_cast<size_t>(t);
+      masked_[i].clear();
+      if (!model_.compressed(t / model_.n_kv_heads)) continue;
+      const auto from = static_cast<size_t>(same_as_[i]);
+      for (size_t s = 0; s < scores_[from].size(); ++s) {
+        const uint8_t f = flags_[from][s];
+        if ((f & kSlotDead) != 0) continue;
+        masked_[i].push_back(f != 0 ? std::numeric_limits<float>::infinity() : scores_[from][s]);
+      }
+    }
+    in.scores = masked_.data();
+  }
+  plan.alloc->counts(in, keep_.data());
+  const int64_t drop = plan.drop > 0 ? plan.drop : budget / 2;
+  for (int t = 0; t < n; ++t) {
+    const auto i = static_cast<size_t>(t);
+    kept_[i].clear();
+    if (!model_.compressed(t / model_.n_kv_heads)) continue;
+    if (plan.defaults.drops_half) {
+      keep_[i] = live_[i] <= keep_[i] ? live_[i]
+                                      : std::max(least_[i], std::min(live_[i] - drop, keep_[i]));
+    }
+    const auto from = static_cast<size_t>(same_as_[i]);
+    if (from != i && keep_[from] == keep_[i]) {
+      kept_[i] = kept_[from];
+      continue;
+    }
+    const auto slots = static_cast<int64_t>(flags_[from].size());
+    if (plan.packing == Packing::block) {
+      pick_blocks(scores_[from].data(), flags_[from].data(), slots, keep_[i], model_.block_size,
+                  kept_[i]);
+    } else {
+      pick_top(scores_[from].data(), flags_[from].data(), slots, keep_[i], scratch_, kept_[i]);
+    }
+  }
+}
+
+}  // namespace pagefold
