@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/result.h"
 #include "kv/moves.h"
+#include "kv/signals.h"
 #include "kv/table.h"
 
 namespace pagefold {
@@ -122,6 +123,23 @@ struct RopeShape {
   const float* sin = nullptr;
 };
 
+// The cached keys of one sequence and how its model reads them.
+struct KeyTables {
+  const TableView* tables = nullptr;  // [n_layers][n_kv_heads]
+  int n_layers = 0, n_heads = 0, n_kv_heads = 0;
+  float scale = 0;          // of q . k
+  bool half_layout = true;  // of the rotary pairs, see RopeShape
+};
+
+// Memory of the cache as the backend counts it; the last three only grow.
+struct KvMemory {
+  uint64_t committed_bytes = 0;  // in physical memory
+  uint64_t spare_bytes = 0;      // committed, but no taken block needs them
+  uint64_t released_bytes = 0;   // given back to the operating system
+  uint64_t release_calls = 0;    // system calls for it
+  uint64_t commit_calls = 0;     // and for committing
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -177,10 +195,34 @@ class Backend {
                           float scale, float* out) = 0;
   // Keys of n slots as float32 [n][head_dim], for policies that need them as they are.
   virtual void read_keys(const TableView& table, int64_t n, float* out) = 0;
+  // What a compaction wants scored, all tables of a sequence in one call: kv/signals.h says what
+  // goes into out[layer * n_kv_heads + head]; tables with a null `logits` there are left out. Dead
+  // slots and blocks get finite values that mean nothing.
+  virtual void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) = 0;
   // Executes the copies and the moves: K, V and scales. tables: of the sequence, before the plan.
   virtual void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) = 0;
-  // These blocks hold nothing any more; the backend may give their pages back.
+  // Copies whole blocks, in order (a fork's last block before it is written).
+  virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+
+  // --- memory of the cache ---
+  // Blocks that the pool has just handed out and that the next step may write; their memory is
+  // committed in batches. Without this call the first write commits, page by page and many times
+  // slower. Error: the machine has no memory left.
+  virtual Status blocks_taken(std::span<const BlockId> blocks) {
+    (void)blocks;
+    return ok_status();
+  }
+  // These blocks hold nothing any more. Costs no system call: release_kv gives memory back.
   virtual void blocks_freed(std::span<const BlockId> blocks) { (void)blocks; }
+  // Gives memory that no taken block needs back to the operating system, except `reserve_bytes`
+  // of it, which stay committed for the blocks to come (what the running sequences refill within
+  // one interval). Does nothing while there is less than `least_bytes` to give, so that it may be
+  // called often. Returns the bytes given back.
+  virtual uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) {
+    (void)reserve_bytes, (void)least_bytes;
+    return 0;
+  }
+  virtual KvMemory kv_memory() const { return {}; }
   virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the arena
 };
 

@@ -17,6 +17,7 @@
 
 #include "base/dtype.h"
 #include "base/result.h"
+#include "kernels/keys.h"
 #include "kernels/packed.h"
 #include "kernels/paged.h"
 
@@ -88,6 +89,14 @@ struct Kernels {
   // nothing and adds nothing. mass: [slots], slots <= 256.
   void (*attention_mass)(const float* scores, const float* lse, int queries, int slots,
                          float* mass);
+
+  // --- cached keys outside attention: keys.h ---
+  // The keys of a strip as float32 [head_dim][16].
+  void (*unpack_keys)(const KvLayout&, const std::byte* strip, float* keys);
+  void (*score_strip)(const StripScoreArgs&);
+  void (*dot_strips)(const StripDotArgs&);
+  // K and V of the slots.
+  void (*move_lanes)(const KvLayout&, const LaneMoves&);
 };
 
 // The implementations this CPU can run, best last; the first is always "scalar".

@@ -31,11 +31,6 @@ struct CacheLengths {
   bool tainted = false;
 };
 
-// A block to copy before the next forward pass.
-struct BlockCopy {
-  BlockId from = 0, to = 0;
-};
-
 // Blocks of a table are counted from slot 0; those that left a sliding window, or died whole under
 // packing `off`, are kNoBlock. A step is: reserve(rows), forward, commit(rows). Every method that
 // gives blocks back appends the ids that became free to `freed`. Blocks with several owners are

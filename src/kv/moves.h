@@ -9,6 +9,11 @@
 
 namespace pagefold {
 
+// A block to copy before the next forward pass.
+struct BlockCopy {
+  BlockId from = 0, to = 0;
+};
+
 struct SlotMove {
   int32_t from = 0, to = 0;  // slots of the same table, to < from
 };

@@ -1,117 +1,162 @@
 // Operations on cached keys outside attention: reading them back, scoring them, moving slots.
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/half.h"
+#include "backend/cpu/key_reader.h"
+#include "base/check.h"
 
 namespace pagefold::cpu {
 namespace {
 
-float load_as_float(const std::byte* p, DType t) {
-  if (t == DType::f32) {
-    float f;
-    std::memcpy(&f, p, 4);
-    return f;
-  }
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return t == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
-
-// Byte offset of dim d of a slot's key within its strip: [d][16], or [d / 2][16][2] for bfloat16.
-size_t key_offset(const kernels::KvLayout& l, int slot, int d) {
-  if (l.k_dtype == DType::bf16) return static_cast<size_t>(((d / 2) * 16 + slot) * 2 + d % 2) * 2;
-  return static_cast<size_t>(d * 16 + slot) * dtype_bytes(l.k_dtype);
-}
-
-// The same for a value, after the strip's keys: [slot][dim], or [slot / 2][dim][2] for bfloat16.
-size_t value_offset(const kernels::KvLayout& l, int slot, int d) {
-  const size_t at = l.v_dtype == DType::bf16
-                        ? static_cast<size_t>(((slot / 2) * l.head_dim + d) * 2 + slot % 2) * 2
-                        : static_cast<size_t>(slot * l.head_dim + d) * dtype_bytes(l.v_dtype);
-  return l.k_strip_bytes() + at;
-}
+using kernels::kStripSlots;
 
 std::byte* strip_of(const KvArena& arena, const BlockId* blocks, int64_t slot) {
   const kernels::KvLayout& l = arena.layout();
-  const int64_t in_block = slot % l.block_size;
   return arena.base() + blocks[slot / l.block_size] * l.block_bytes() +
-         static_cast<size_t>(in_block / kernels::kStripSlots) * l.strip_bytes();
+         static_cast<size_t>(slot % l.block_size / kStripSlots) * l.strip_bytes();
 }
 
-void move_slot(const KvArena& arena, const BlockId* blocks, int64_t from, int64_t to) {
-  const kernels::KvLayout& l = arena.layout();
-  const std::byte* a = strip_of(arena, blocks, from);
-  std::byte* b = strip_of(arena, blocks, to);
-  const int i = static_cast<int>(from % kernels::kStripSlots),
-            j = static_cast<int>(to % kernels::kStripSlots);
-  for (int d = 0; d < l.head_dim; ++d) {
-    std::memcpy(b + key_offset(l, j, d), a + key_offset(l, i, d), dtype_bytes(l.k_dtype));
-    std::memcpy(b + value_offset(l, j, d), a + value_offset(l, i, d), dtype_bytes(l.v_dtype));
+// Moves that share both strips go to the kernel in one call.
+void move_all(const kernels::Kernels& k, const KvArena& arena, const BlockId* blocks,
+              const std::vector<SlotMove>& moves) {
+  for (size_t i = 0; i < moves.size();) {
+    const int32_t from = moves[i].from / kStripSlots, to = moves[i].to / kStripSlots;
+    kernels::LaneMoves lanes;
+    lanes.from = strip_of(arena, blocks, moves[i].from);
+    lanes.to = strip_of(arena, blocks, moves[i].to);
+    while (i < moves.size() && lanes.n < kStripSlots && moves[i].from / kStripSlots == from &&
+           moves[i].to / kStripSlots == to) {
+      lanes.from_lane[lanes.n] = static_cast<uint8_t>(moves[i].from % kStripSlots);
+      lanes.to_lane[lanes.n] = static_cast<uint8_t>(moves[i].to % kStripSlots);
+      ++lanes.n, ++i;
+    }
+    k.move_lanes(arena.layout(), lanes);
   }
+}
+
+// Queries of the window for the head's group, oldest first: [window][group][head_dim].
+void gather_queries(const KeyScoreQuery& q, const KeyTables& keys, int layer, int head,
+                    int head_dim, std::vector<float>& out) {
+  const int group = keys.n_heads / keys.n_kv_heads, ring = q.ring->window;
+  const int64_t row = int64_t{group} * head_dim;
+  out.assign(static_cast<size_t>(q.window * row), 0.0f);
+  for (int i = 0; i < q.window; ++i) {
+    const int64_t position = q.next_position - q.window + i;
+    if (position < 0) continue;  // fewer tokens than the window
+    const float* from = q.ring->data + ((int64_t{layer} * ring + position % ring) * keys.n_heads +
+                                        int64_t{head} * group) *
+                                           head_dim;
+    std::copy_n(from, row, out.data() + i * row);
+  }
+}
+
+void score_redundancy(KeyReader& reader, const KeyScoreQuery& q, const KeyTables& keys, int layer,
+                      int head, int head_dim, const ScoredKeys& out) {
+  const TableView& table = keys.tables[layer * keys.n_kv_heads + head];
+  const int group = keys.n_heads / keys.n_kv_heads;
+  std::vector<float> queries, dots(static_cast<size_t>(group * table.len));
+  gather_queries(q, keys, layer, head, head_dim, queries);
+  for (int i = 0; i < q.window; ++i) {
+    reader.dots(table, table.len, queries.data() + int64_t{i} * group * head_dim, group, keys.scale,
+                dots.data(), table.len);
+    float* logits = out.logits + i * out.stride;
+    std::copy_n(dots.data(), table.len, logits);
+    for (int g = 1; g < group; ++g) {
+      const float* d = dots.data() + g * table.len;
+      for (int64_t s = 0; s < table.len; ++s) logits[s] = std::max(logits[s], d[s]);
+    }
+    for (int64_t s = 0; table.live != nullptr && s < table.len; ++s) {
+      if ((table.live[s / 32] >> (s % 32) & 1u) == 0) logits[s] = -1e30f;  // no share of a softmax
+    }
+  }
+  if (out.similarity != nullptr) reader.similarity(table, table.len, q.threshold, out.similarity);
 }
 
 }  // namespace
 
 void CpuBackend::read_keys(const TableView& table, int64_t n, float* out) {
-  const kernels::KvLayout& l = arena_.layout();
-  for (int64_t slot = 0; slot < n; ++slot) {
-    const std::byte* strip = strip_of(arena_, table.blocks, slot);
-    for (int d = 0; d < l.head_dim; ++d) {
-      out[slot * l.head_dim + d] = load_as_float(
-          strip + key_offset(l, static_cast<int>(slot % kernels::kStripSlots), d), l.k_dtype);
-    }
-  }
+  KeyReader(k_, arena_.layout(), arena_.base()).read(table, n, out);
 }
 
 void CpuBackend::score_keys(const TableView& table, int64_t n, const KeyCoefficients& c,
                             float* const* out) {
-  std::vector<float> keys(static_cast<size_t>(n * arena_.layout().head_dim));
-  read_keys(table, n, keys.data());
-  for (int64_t slot = 0; slot < n; ++slot) {
-    const float* k = keys.data() + slot * arena_.layout().head_dim;
-    for (int g = 0; g < c.group; ++g) {
-      float sum = 0;
-      for (int f = 0; f < c.bands; ++f) {
-        const float re = c.half_layout ? k[f] : k[2 * f],
-                    im = c.half_layout ? k[f + c.bands] : k[2 * f + 1];
-        const int i = g * c.bands + f;
-        sum += c.re[i] * re + c.im[i] * im + c.norm[i] * std::sqrt(re * re + im * im);
-      }
-      out[g][slot] = sum;
-    }
-  }
+  std::vector<float> scores(static_cast<size_t>(c.group * n));
+  kernels::StripScoreArgs a;
+  a.bands = c.bands;
+  a.half_layout = c.half_layout;
+  a.group = c.group;
+  a.re = c.re;
+  a.im = c.im;
+  a.norm = c.norm;
+  a.out = scores.data();
+  a.ldo = n;
+  KeyReader(k_, arena_.layout(), arena_.base()).score(table, n, a);
+  for (int g = 0; g < c.group; ++g) std::copy_n(scores.data() + g * n, n, out[g]);
 }
 
 void CpuBackend::key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
                             float scale, float* out) {
-  const int dim = arena_.layout().head_dim;
-  std::vector<float> keys(static_cast<size_t>(n * dim));
-  read_keys(table, n, keys.data());
-  for (int q = 0; q < n_queries; ++q) {
-    for (int64_t slot = 0; slot < n; ++slot) {
-      float sum = 0;
-      for (int d = 0; d < dim; ++d)
-        sum += queries[q * dim + d] * keys[static_cast<size_t>(slot * dim + d)];
-      out[q * n + slot] = sum * scale;
+  KeyReader(k_, arena_.layout(), arena_.base()).dots(table, n, queries, n_queries, scale, out, n);
+}
+
+void CpuBackend::score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) {
+  if (query.kind == KeyScore::none) return;
+  const int group = keys.n_heads / keys.n_kv_heads;
+  const pagefold::KeyCoefficients& c = query.coefficients;
+  for_units(int64_t{keys.n_layers} * keys.n_kv_heads, [&](int64_t t) {
+    const int layer = static_cast<int>(t / keys.n_kv_heads);
+    const int head = static_cast<int>(t % keys.n_kv_heads);
+    const TableView& table = keys.tables[t];
+    const ScoredKeys& result = out[t];
+    if (result.logits == nullptr || table.len == 0) return;
+    KeyReader reader(k_, arena_.layout(), arena_.base());
+    if (query.kind == KeyScore::redundancy) {
+      score_redundancy(reader, query, keys, layer, head, arena_.layout().head_dim, result);
+      return;
     }
+    const int64_t at = (int64_t{layer} * keys.n_heads + int64_t{head} * group) * c.bands;
+    kernels::StripScoreArgs a;
+    a.bands = c.bands;
+    a.half_layout = keys.half_layout;
+    a.group = group;
+    a.sets = c.sets;
+    a.re = c.w_re + at;
+    a.im = c.w_im + at;
+    a.set_stride = int64_t{keys.n_layers} * keys.n_heads * c.bands;
+    a.norm = c.e + at;
+    a.out = result.logits;
+    a.ldo = result.stride;
+    reader.score(table, table.len, a);
+  });
+}
+
+void CpuBackend::copy_blocks(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& c : copies) {
+    std::memcpy(arena_.base() + c.to * block_bytes(), arena_.base() + c.from * block_bytes(),
+                block_bytes());
   }
 }
 
 void CpuBackend::move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) {
-  for_rows(static_cast<int64_t>(plan.tables.size()), 1 << 20, [&](int64_t i) {
+  for_units(static_cast<int64_t>(plan.tables.size()), [&](int64_t i) {
     const TableMoves& t = plan.tables[static_cast<size_t>(i)];
-    const TableView& view = tables[t.layer * n_kv_heads + t.head];
-    std::vector<BlockId> blocks(
-        view.blocks,
-        view.blocks + (t.len_before + arena_.layout().block_size - 1) / arena_.layout().block_size);
     for (const TableMoves::Copy& copy : t.copies) {
       std::memcpy(arena_.base() + copy.to * block_bytes(),
                   arena_.base() + copy.from * block_bytes(), block_bytes());
-      blocks[static_cast<size_t>(copy.index)] = copy.to;
     }
-    for (const SlotMove& m : t.moves) move_slot(arena_, blocks.data(), m.from, m.to);
+    if (t.moves.empty()) return;
+    const BlockId* blocks = t.blocks;
+    std::vector<BlockId> patched;
+    if (blocks == nullptr) {  // a plan that no cache has seen: the copies are not in a table yet
+      const int64_t bs = arena_.layout().block_size;
+      const TableView& view = tables[t.layer * n_kv_heads + t.head];
+      patched.assign(view.blocks, view.blocks + (t.len_before + bs - 1) / bs);
+      for (const TableMoves::Copy& copy : t.copies)
+        patched[static_cast<size_t>(copy.index)] = copy.to;
+      blocks = patched.data();
+    }
+    move_all(k_, arena_, blocks, t.moves);
   });
 }
 

@@ -1,6 +1,7 @@
 // The CPU device: packed weights, one arena of blocks, a pool of threads.
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "backend/backend.h"
@@ -43,8 +44,16 @@ class CpuBackend final : public Backend {
   void key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
                   float scale, float* out) override;
   void read_keys(const TableView& table, int64_t n, float* out) override;
+  void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
-  uint64_t kv_resident_bytes() const override { return arena_.resident_bytes(); }
+  void copy_blocks(std::span<const BlockCopy> copies) override;
+  Status blocks_taken(std::span<const BlockId> blocks) override { return arena_.take(blocks); }
+  void blocks_freed(std::span<const BlockId> blocks) override { arena_.free(blocks); }
+  uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) override {
+    return arena_.release(reserve_bytes, least_bytes);
+  }
+  KvMemory kv_memory() const override { return arena_.memory(); }
+  uint64_t kv_resident_bytes() const override { return arena_.committed_bytes(); }
 
  private:
   struct Buffer {
@@ -63,6 +72,9 @@ class CpuBackend final : public Backend {
   // fn(row) for all rows: on the caller when the work is small, else over the pool.
   template <class F>
   void for_rows(int64_t rows, int64_t work_per_row, F&& fn);
+  // fn(i) for units of unequal size: each thread takes the next one when it is free.
+  template <class F>
+  void for_units(int64_t units, F&& fn);
   void matmul(int rows, const Matrix& m, const float* bias, bool accumulate, float* y, int64_t ldy);
   void rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
                          const AttentionShape& shape, const RopeShape& rope, const float* q_gamma,
@@ -90,6 +102,14 @@ void CpuBackend::for_rows(int64_t rows, int64_t work_per_row, F&& fn) {
   pool_.run([&](int t, int threads) {
     const Range mine = share_of(rows, t, threads);
     for (int64_t r = mine.begin; r < mine.end; ++r) fn(r);
+  });
+}
+
+template <class F>
+void CpuBackend::for_units(int64_t units, F&& fn) {
+  std::atomic<int64_t> next{0};
+  pool_.run([&](int, int) {
+    for (int64_t i = next.fetch_add(1); i < units; i = next.fetch_add(1)) fn(i);
   });
 }
 

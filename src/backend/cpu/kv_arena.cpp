@@ -3,26 +3,142 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
 
 namespace pagefold::cpu {
+namespace {
+
+void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1} << (i % 64); }
+void clear_bit(std::vector<uint64_t>& bits, size_t i) {
+  bits[i / 64] &= ~(uint64_t{1} << (i % 64));
+}
+
+}  // namespace
 
 Status KvArena::init(const kernels::KvLayout& layout, uint32_t n_blocks) {
   layout_ = layout;
   PF_ASSIGN(pages_, Pages::allocate(layout.block_bytes() * n_blocks, /*reserve_only=*/true));
+  n_pages_ = pages_.size() / kPageBytes;
+  taken_.assign((size_t{n_blocks} + 63) / 64, 0);
+  committed_.assign((n_pages_ + 63) / 64, 0);
+  spare_.assign(committed_.size(), 0);
+  users_.assign(n_pages_, 0);
+  memory_ = {};
   return ok_status();
 }
 
-uint64_t KvArena::resident_bytes() const {
-  constexpr size_t kPage = 4096, kWindow = size_t{1} << 30;
-  uint64_t resident = 0;
-  std::vector<unsigned char> map;
-  for (size_t at = 0; at < pages_.size(); at += kWindow) {
-    const size_t bytes = std::min(kWindow, pages_.size() - at);
-    map.resize((bytes + kPage - 1) / kPage);
-    if (::mincore(pages_.data() + at, bytes, map.data()) != 0) return 0;
-    for (const unsigned char m : map) resident += (m & 1) * kPage;
+KvArena::PageRange KvArena::pages_of(BlockId block) const {
+  const size_t begin = block * block_bytes(), end = begin + block_bytes();
+  return {begin / kPageBytes, (end + kPageBytes - 1) / kPageBytes};
+}
+
+// Commits `page` and the uncommitted ones after it, up to kCommitBytes.
+Status KvArena::commit(size_t page) {
+  const size_t most = std::min(n_pages_, page + kCommitBytes / kPageBytes);
+  size_t end = page + 1;
+  while (end < most && !bit(committed_, end)) ++end;
+  std::byte* at = pages_.data() + page * kPageBytes;
+  const size_t bytes = (end - page) * kPageBytes;
+  ++memory_.commit_calls;
+#ifdef MADV_POPULATE_WRITE
+  int rc = 0;
+  do {
+    rc = ::madvise(at, bytes, MADV_POPULATE_WRITE);
+  } while (rc != 0 && (errno == EINTR || errno == EAGAIN));
+  if (rc != 0 && errno == ENOMEM) {
+    return exhausted("the system has no memory for {} more bytes of KV cache", bytes);
   }
-  return resident;
+#else
+  const int rc = -1;
+#endif
+  if (rc != 0) {  // kernels before 5.14: one fault a page
+    for (size_t i = 0; i < bytes; i += kPageBytes) {
+      auto* p = reinterpret_cast<volatile unsigned char*>(at + i);
+      *p = *p;
+    }
+  }
+  for (size_t p = page; p < end; ++p) {
+    set_bit(committed_, p);
+    set_bit(spare_, p);
+  }
+  memory_.committed_bytes += bytes;
+  memory_.spare_bytes += bytes;
+  return ok_status();
+}
+
+Status KvArena::take(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    if (bit(taken_, block)) continue;
+    const PageRange range = pages_of(block);
+    for (size_t p = range.first; p < range.end; ++p) {
+      if (!bit(committed_, p)) PF_TRY(commit(p));
+    }
+    for (size_t p = range.first; p < range.end; ++p) {
+      if (users_[p]++ == 0) {
+        clear_bit(spare_, p);
+        memory_.spare_bytes -= kPageBytes;
+      }
+    }
+    set_bit(taken_, block);
+  }
+  return ok_status();
+}
+
+void KvArena::free(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    if (!bit(taken_, block)) continue;
+    clear_bit(taken_, block);
+    const PageRange range = pages_of(block);
+    for (size_t p = range.first; p < range.end; ++p) {
+      PF_CHECK(users_[p] > 0, "page {} has no blocks to free", p);
+      if (--users_[p] == 0) {
+        set_bit(spare_, p);
+        memory_.spare_bytes += kPageBytes;
+      }
+    }
+  }
+}
+
+uint64_t KvArena::release_run(size_t first, size_t end) {
+  const size_t bytes = (end - first) * kPageBytes;
+  ++memory_.release_calls;
+  if (::madvise(pages_.data() + first * kPageBytes, bytes, MADV_DONTNEED) != 0) return 0;
+  for (size_t p = first; p < end; ++p) {
+    clear_bit(committed_, p);
+    clear_bit(spare_, p);
+  }
+  memory_.committed_bytes -= bytes;
+  memory_.spare_bytes -= bytes;
+  memory_.released_bytes += bytes;
+  return bytes;
+}
+
+uint64_t KvArena::release(uint64_t reserve_bytes, uint64_t least_bytes) {
+  const uint64_t spare = memory_.spare_bytes;
+  if (spare <= reserve_bytes || spare - reserve_bytes < least_bytes) return 0;
+  size_t to_give = static_cast<size_t>((spare - reserve_bytes) / kPageBytes);
+  uint64_t given = 0;
+  size_t p = n_pages_;  // one past the page looked at
+  while (to_give > 0 && p > 0) {
+    // Down to the next spare page, whole words at a time.
+    const size_t word = (p - 1) / 64;
+    const uint64_t below = spare_[word] & (~uint64_t{0} >> (63 - (p - 1) % 64));
+    if (below == 0) {
+      p = word * 64;
+      continue;
+    }
+    const size_t end = word * 64 + 64 - static_cast<size_t>(std::countl_zero(below));
+    size_t first = end - 1;
+    while (first > 0 && end - first < to_give && bit(spare_, first - 1)) --first;
+    given += release_run(first, end);
+    to_give -= end - first;
+    p = first;
+  }
+  return given;
 }
 
 }  // namespace pagefold::cpu

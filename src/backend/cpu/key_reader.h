@@ -1,0 +1,43 @@
+// Reads the cached keys of one table strip by strip, and what is computed from them.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+#include "kernels/kernels.h"
+
+namespace pagefold::cpu {
+
+class KeyReader {
+ public:
+  KeyReader(const kernels::Kernels& k, const kernels::KvLayout& layout, const std::byte* base)
+      : k_(k), layout_(layout), base_(base) {}
+
+  // out[slots][head_dim]
+  void read(const TableView& table, int64_t slots, float* out);
+  // a.keys is filled in here; a.out: [group][ldo], slots [0, slots) of each are written.
+  void score(const TableView& table, int64_t slots, kernels::StripScoreArgs a);
+  // out[n_queries][ldo] = scale * queries . keys; queries: [n_queries][head_dim].
+  void dots(const TableView& table, int64_t slots, const float* queries, int n_queries, float scale,
+            float* out, int64_t ldo);
+  // ScoredKeys::similarity of kv/signals.h. Dead slots are like no other, are no row and get 0.
+  void similarity(const TableView& table, int64_t slots, float threshold, float* out);
+
+ private:
+  // The keys of the strip that begins at `slot`, float32 [head_dim][16]; slots of it that are not
+  // there (past `slots`, in a block that was given back) read as 0. Valid until the next call.
+  const float* strip(const TableView& table, int64_t slots, int64_t slot);
+  const std::byte* address(const TableView& table, int64_t slot) const;
+  void normalise(const TableView& table, int64_t slots);
+  void clear_newest_similar(float* row, int64_t i, int64_t slots, float threshold) const;
+
+  const kernels::Kernels& k_;
+  const kernels::KvLayout& layout_;
+  const std::byte* base_;
+  std::vector<float> keys_;     // [head_dim][16]
+  std::vector<float> results_;  // rows of one strip, or of all of them
+  std::vector<float> strips_;   // [strips][head_dim][16], unit length
+  std::vector<float> rows_;     // [slots][head_dim], the same
+};
+
+}  // namespace pagefold::cpu

@@ -1,0 +1,70 @@
+// Operations on cached keys outside attention, a strip of 16 slots at a time (layout: paged.h). One
+// set an instruction set; the caller checks that the CPU has the instructions. A slot's result does
+// not depend on the other slots of its strip, nor on the strips and queries of the call.
+#pragma once
+
+#include "kernels/paged.h"
+
+namespace pagefold::kernels {
+
+constexpr int kMostBands = 512;
+
+// Scores of 16 keys for the `group` query heads of a KV head, over the rotary bands f of the keys
+// as stored, k_f = re + i im:
+//   max over the sets of sum_f (re[f] Re(k_f) + im[f] Im(k_f))  +  sum_f norm[f] |k_f|
+struct StripScoreArgs {
+  const float* keys = nullptr;  // from unpack_keys
+  int bands = 0;                // half the rotated dimensions, at most head_dim / 2 and kMostBands
+  bool half_layout = true;      // band f is the dims (f, f + bands), else (2f, 2f + 1)
+  int group = 1, sets = 1;
+  const float* re = nullptr;  // [sets][set_stride], of which [group][bands] are read
+  const float* im = nullptr;
+  int64_t set_stride = 0;
+  const float* norm = nullptr;  // [group][bands]
+  float* out = nullptr;         // [group][ldo], of which 16 are written
+  int64_t ldo = 0;
+};
+
+// out[q][16 s + lane] = scale * sum over d, ascending, of queries[q][d] * strips[s][d][lane].
+struct StripDotArgs {
+  const float* strips = nullptr;  // [n_strips][head_dim][16]
+  int n_strips = 0;
+  int head_dim = 0;
+  const float* queries = nullptr;  // [n_queries][ldq]
+  int64_t ldq = 0;
+  int n_queries = 0;
+  float scale = 1;
+  float* out = nullptr;  // [n_queries][ldo]
+  int64_t ldo = 0;
+};
+
+// Slots of one strip that go to slots of another (or the same) one; in order, none reads what an
+// earlier one wrote.
+struct LaneMoves {
+  const std::byte* from = nullptr;  // strips
+  std::byte* to = nullptr;
+  int n = 0;  // 1..16
+  uint8_t from_lane[kStripSlots] = {}, to_lane[kStripSlots] = {};
+};
+
+}  // namespace pagefold::kernels
+
+#define PF_DECLARE_KEYS                                                          \
+  /* The keys of a strip as float32 [head_dim][16]. */                           \
+  void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys); \
+  void score_strip(const StripScoreArgs& args);                                  \
+  void dot_strips(const StripDotArgs& args);                                     \
+  /* K and V of the slots. */                                                    \
+  void move_lanes(const KvLayout& layout, const LaneMoves& moves);
+
+namespace pagefold::kernels::scalar {
+PF_DECLARE_KEYS
+}
+namespace pagefold::kernels::avx2 {
+PF_DECLARE_KEYS
+}
+namespace pagefold::kernels::avx512 {
+PF_DECLARE_KEYS
+}
+
+#undef PF_DECLARE_KEYS
