@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "pagefold/options.h"
+#include "pagefold/usage.h"
 
 namespace pagefold {
 
@@ -31,6 +32,7 @@ struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
   int64_t kv_slots = 0, kv_blocks = 0;  // at the finish, over all layers and KV heads
   uint64_t kv_bytes = 0, kv_peak_bytes = 0;
+  KvUsage kv;
   double queued_s = 0, prefill_s = 0, decode_s = 0;
 };
 

@@ -61,6 +61,7 @@ class Stream final : public TextStream {
             .kv_blocks = r.kv_blocks,
             .kv_bytes = r.kv_bytes,
             .kv_peak_bytes = r.kv_peak_bytes,
+            .kv = r.kv,
             .queued_s = r.queued_s,
             .prefill_s = r.prefill_s,
             .decode_s = r.decode_s};

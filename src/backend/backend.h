@@ -66,35 +66,13 @@ struct StepLimits {
   int max_rows = 0, max_seqs = 0, max_logit_rows = 0;
 };
 
-// What a step observes of one sequence for its cache policy (kv/signals.h). Null members: not asked
-// for; a sequence without signals costs nothing. Arrays are the sequence's own, by slot, with room
-// for len + n_rows entries; tables are indexed layer * n_kv_heads + head.
+// What a step does for one sequence's cache policy. A sequence without signals costs nothing.
 struct SeqSignals {
-  // Attention mass of the rows [mass_row, mass_row + mass_rows) of this step, added to the arrays
-  // in row order.
-  int mass_row = 0, mass_rows = 0;
-  bool mass_squared = false;  // p^2 summed over the group's query heads; else p averaged over them
-  float* const* mass = nullptr;  // [tables][slots]
-  // One bit a row, shifted in for every observed row: 1 where the mean p of the group is below 1 /
-  // visible slots.
-  int history_words = 0;
-  uint64_t* const* history =
-      nullptr;  // [tables][slots][history_words], newest row in bit 0 of word 0
-  // The last rows' rotated queries: row r of the step goes to ring slot (ring_next + r) %
-  // ring_rows.
-  int ring_rows = 0, ring_next = 0;
-  float* query_ring = nullptr;  // [n_layers][n_heads][ring_rows][head_dim]
-  // Sums over the rows [stats_row, n_rows) of un-rotated queries (after q-norm), per band (pair of
-  // dims).
-  int stats_row = 0;
-  double* stats_re = nullptr;  // [n_layers][n_heads][rot / 2]
-  double* stats_im = nullptr;
-  double* stats_abs = nullptr;
-  // Live masks of tables whose evicted slots are only marked: bit s of word s / 32; null table: all
-  // live.
-  const uint32_t* const* live = nullptr;  // [tables]
+  // What to record while attention runs (kv/signals.h); null: nothing.
+  const Observation* observe = nullptr;
   // Quest: decode rows read only the best `quest_blocks` blocks of a table (the last block always),
-  // from layer `quest_first_layer` on. Counts what was read.
+  // from layer `quest_first_layer` on; 0: all. Blocks read are added to quest_blocks_read[0], the
+  // blocks that a full pass would have read to quest_blocks_read[1].
   int quest_blocks = 0, quest_first_layer = 2;
   int64_t* quest_blocks_read = nullptr;
   // Re-indexing (StreamingLLM): the first `sink_slots` slots are attended with queries rotated to

@@ -1,5 +1,7 @@
 #include "cli/answer.h"
 
+#include "api/kv_usage_json.h"
+
 #include <chrono>
 
 #include "cli/numbers.h"
@@ -42,11 +44,7 @@ Json usage_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"kv",
-           {{"kept_slots", usage.kv_slots},
-            {"blocks", usage.kv_blocks},
-            {"bytes", usage.kv_bytes},
-            {"peak_bytes", usage.kv_peak_bytes}}}};
+          {"kv", Json::parse(kv_usage_json(usage.kv))}};
 }
 
 Json timings_json(const Answer& answer, double load_s) {
@@ -70,6 +68,17 @@ std::string stats_text(const Answer& answer, double load_s) {
   out += fmt::format("KV cache {:>8} blocks, {} now, {} at most\n", grouped(u.kv_blocks),
                      human_bytes(static_cast<double>(u.kv_bytes)),
                      human_bytes(static_cast<double>(u.kv_peak_bytes)));
+  if (u.kv.policy == "full") return out;
+  const KvUsage& kv = u.kv;
+  out += fmt::format("policy   {:>8}, {:.0f} tokens kept, {:.0f} evicted in {} compactions\n",
+                     kv.policy, kv.kept_tokens, kv.evicted_tokens, kv.compactions);
+  out += fmt::format("         {:>8} blocks fewer than a full cache, {} moved, {:.1f} ms scoring\n",
+                     grouped(kv.freed_blocks), human_bytes(static_cast<double>(kv.moved_bytes)),
+                     kv.scored_ms);
+  if (kv.blocks_full > 0) {
+    out += fmt::format("         {:>8} blocks read of {}\n", grouped(kv.blocks_read),
+                       grouped(kv.blocks_full));
+  }
   return out;
 }
 

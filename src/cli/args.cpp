@@ -155,6 +155,30 @@ Status set_block_size(Text text, int& out) {
   return ok_status();
 }
 
+// Values are checked against the registries when the model's shape is known.
+void add_compression(CLI::App& app, KvOptions& kv) {
+  app.option_defaults()->group("KV compression");
+  const std::pair<const char*, const char*> keys[] = {
+      {"policy", "full, streaming, h2o, snapkv, triattention ...; h2o:alloc=adaptive sets more"},
+      {"budget", "slots a layer and KV head, or a share of the tokens so far (25%)"},
+      {"interval", "tokens between compactions"},
+      {"sinks", "first slots that are always kept"},
+      {"recent", "newest slots that are always kept"},
+      {"protect-prompt", "on: the prompt is kept, on top of the budget"},
+      {"packing", "order, fill, block, off"},
+      {"release", "os: free memory leaves the process; pool: it stays"},
+  };
+  for (const auto& [name, help] : keys) {
+    std::string key = name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    flag(app, fmt::format("--kv-{}", name), help, [&kv, key](Text text) {
+      kv[key] = text;
+      return ok_status();
+    });
+  }
+  app.option_defaults()->group("Engine");
+}
+
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
   add_precision(app, e.dtype, e.kv_cache_dtype, e.activations);
@@ -176,6 +200,7 @@ void add_engine(CLI::App& app, EngineOptions& e) {
        "share of the free memory for the KV pool");
   integer(app, "--max-queued-requests", e.max_queued_requests, 0, kMax,
           "requests that may wait for a place");
+  add_compression(app, e.kv);
   app.option_defaults()->group("Options");
 }
 

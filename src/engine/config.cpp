@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "kv/kv_options.h"
+#include "engine/compression.h"
 
 namespace pagefold {
 namespace {
@@ -38,7 +38,7 @@ Status check_options(const EngineOptions& o) {
     return bad_input("--memory-utilization: must be above 0 and at most 1, got {}",
                      o.memory_utilization);
   }
-  return check_kv_options(o.kv);
+  return ok_status();
 }
 
 Result<int64_t> resolve_model_len(const EngineOptions& o, const ModelShape& model) {
@@ -92,7 +92,11 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
       std::min<uint64_t>(config.kv_cache_memory_bytes / block_bytes, kNoBlock - 1);
   PoolSize size;
   size.n_blocks = static_cast<uint32_t>(blocks);
-  size.blocks_per_request = shape.peak_blocks(config.max_model_len, rows);
+  const KvModel kv = kv_model(config, model);
+  PF_ASSIGN(const std::shared_ptr<const KvPlan> plan, resolve_kv_plan({}, config, kv, 0));
+  // With a default budget a long answer needs no more than the budget; a request that needs more is
+  // refused when it comes.
+  size.blocks_per_request = peak_blocks(*plan, kv, shape, 1, config.max_model_len - 1, rows);
   const auto n = static_cast<int64_t>(blocks);
   if (size.blocks_per_request > n) {
     int64_t fits = 0;
@@ -133,6 +137,7 @@ Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelSha
     config.max_num_seqs = config.max_num_batched_tokens;
   }
   config.max_queued_requests = options.max_queued_requests;
+  config.kv = options.kv;
   config.k_dtype = config.v_dtype = kv_dtype;
   PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));
 

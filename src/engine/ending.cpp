@@ -1,8 +1,43 @@
 #include "engine/ending.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace pagefold {
+namespace {
+
+KvUsage usage_of(const Sequence& s, uint64_t block_bytes) {
+  const CacheShape& shape = s.cache.shape();
+  const double tables = shape.n_tables();
+  KvUsage u;
+  u.policy = s.plan->name;
+  if (s.plan->evicts()) u.budget = s.plan->budget_at(s.n_computed);
+  u.kept_slots = s.cache.held_slots();
+  u.kept_tokens = static_cast<double>(u.kept_slots) / tables;
+  u.evicted_tokens = static_cast<double>(s.n_computed) - u.kept_tokens;
+  int64_t full_blocks = 0;
+  for (int t = 0; t < shape.n_tables(); ++t) {
+    u.max_head = std::max(u.max_head, s.cache.live_slots(t));
+    full_blocks += (s.n_computed + shape.block_size - 1) / shape.block_size;
+  }
+  u.blocks = s.cache.held_blocks();
+  u.bytes = static_cast<uint64_t>(u.blocks) * block_bytes;
+  u.peak_bytes = static_cast<uint64_t>(s.peak_blocks) * block_bytes;
+  u.freed_blocks = full_blocks - u.blocks;
+  u.blocks_read = s.quest_blocks_read[0];
+  u.blocks_full = s.quest_blocks_read[1];
+  u.scored_ms = s.scored_s * 1e3;
+  if (!s.compression) return u;
+  const CompressionCounts& c = s.compression->counts();
+  u.aux_bytes = static_cast<uint64_t>(s.compression->signals().bytes());
+  u.compactions = c.compactions;
+  u.moved_bytes =
+      static_cast<uint64_t>(c.moved_slots) * block_bytes / static_cast<uint64_t>(shape.block_size) +
+      static_cast<uint64_t>(c.copied_blocks) * block_bytes;
+  return u;
+}
+
+}  // namespace
 
 GenerationResult end_of(Sequence& s, FinishReason reason, uint64_t block_bytes,
                         Clock::time_point now) {
@@ -18,6 +53,7 @@ GenerationResult end_of(Sequence& s, FinishReason reason, uint64_t block_bytes,
   r.kv_blocks = s.cache.held_blocks();
   r.kv_bytes = static_cast<uint64_t>(r.kv_blocks) * block_bytes;
   r.kv_peak_bytes = static_cast<uint64_t>(s.peak_blocks) * block_bytes;
+  r.kv = usage_of(s, block_bytes);
   return r;
 }
 

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/batch.h"
+#include "engine/compression.h"
 #include "engine/config.h"
 #include "engine/ending.h"
 #include "engine/limits.h"
@@ -26,6 +27,8 @@ namespace {
 // Logit rows of a step beyond one a sequence, for prompt log-probabilities: they bound the float32
 // logits that a step holds.
 constexpr int kExtraLogitRows = 32;
+// Free cache memory is given back in pieces of at least this size: a system call per megabyte.
+constexpr uint64_t kReleaseBytes = 1 << 20;
 
 uint64_t random_seed() {
   std::random_device device;
@@ -49,6 +52,10 @@ struct EngineCore::Impl {
   void choose_token(Sequence& s, const float* row);
   void add_prompt_logprobs(Sequence& s, int64_t row_index, const float* row);
   void advance(const StepPlan& plan);
+  void compact(const StepPlan& plan);
+  void commit_taken();
+  void copy_shared(const StepPlan& plan);
+  void release_memory();
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
   void emit();
@@ -59,6 +66,7 @@ struct EngineCore::Impl {
   LanguageModel& model;
   const EngineConfig config;
   const CacheShape shape;
+  const KvModel kv;
   const PoolSize size;
   const uint64_t block_bytes;
   const size_t vocab;
@@ -69,6 +77,9 @@ struct EngineCore::Impl {
   Scheduler scheduler;
   Batch batch;
   Sampler sampler;
+  CompactionRunner compaction;
+  std::vector<BlockId> taken;       // handed out by the pool since the last commit_taken()
+  bool page_bounds = false;         // kept from the first request of quest on
   std::unique_ptr<float[]> logits;  // [max_logit_rows][vocab], pages touched as used
 
   // What a step leaves for its end. Storage is kept.
@@ -95,20 +106,23 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
     : model(m),
       config(c),
       shape(cache_shape(c, m.shape())),
+      kv(kv_model(c, m.shape())),
       size(s),
       block_bytes(block_bytes_in),
       vocab(static_cast<size_t>(m.shape().vocab_size)),
       max_logit_rows(std::min(c.max_num_seqs + kExtraLogitRows, c.max_num_batched_tokens)),
       pool(s.n_blocks),
       queue(c.max_queued_requests),
-      scheduler(config, shape, pool, max_logit_rows),
+      scheduler(config, shape, kv, pool, max_logit_rows),
       batch(c.max_num_batched_tokens, c.max_num_seqs, max_logit_rows),
       sampler(m.shape().vocab_size),
+      compaction(kv, m, pool),
       logits(std::make_unique_for_overwrite<float[]>(static_cast<size_t>(max_logit_rows) * vocab)) {
   const auto n = static_cast<size_t>(c.max_num_seqs);
   ended.reserve(n);
   changed.reserve(n);
   freed.reserve(n * static_cast<size_t>(shape.n_tables()));
+  pool.record_taken(&taken);
   counters.blocks_total = s.n_blocks;
   counters.kv_block_bytes = block_bytes;
   published = counters;
@@ -136,6 +150,8 @@ void EngineCore::Impl::step() {
     const StepPlan& plan = scheduler.plan(freed);
     give_back();
     queue.left(scheduler.newly_admitted());
+    commit_taken();
+    copy_shared(plan);
     batch.build(plan);
     lap(0);
     // 3. One forward pass over all rows: keys and values into the cache, logits out.
@@ -146,14 +162,26 @@ void EngineCore::Impl::step() {
     lap(2);
     // 5. Rows are committed, sequences that ended give their blocks back.
     advance(plan);
+    // 6. Sequences over their budget are compacted; what they gave up may leave the process.
+    compact(plan);
+    release_memory();
   }
-  // 6. Counters first, then the news: who hears of an end also sees the blocks returned.
+  // 7. Counters first, then the news: who hears of an end also sees the blocks returned.
   emit();
   lap(3);
 }
 
 void EngineCore::Impl::take_requests() {
-  for (auto& s : arrived) scheduler.add(std::move(s));
+  for (auto& s : arrived) {
+    if (s->plan->quest_tokens > 0 && !page_bounds) {
+      if (const Status enabled = model.enable_page_bounds(); !enabled.ok()) {
+        retire(std::move(s), FinishReason::error, message_of(enabled));
+        continue;
+      }
+      page_bounds = true;
+    }
+    scheduler.add(std::move(s));
+  }
   arrived.clear();
 }
 
@@ -221,6 +249,7 @@ void EngineCore::Impl::advance(const StepPlan& plan) {
   for (const StepPlan::Item& item : plan.items) {
     item.sequence->n_computed += item.rows;
     item.sequence->cache.commit(pool, item.rows, freed);
+    end_signals(*item.sequence, item.rows);
   }
   ++counters.steps;
   counters.iteration_tokens.observe(plan.rows);
@@ -240,6 +269,53 @@ void EngineCore::Impl::advance(const StepPlan& plan) {
     ended.clear();
   }
   give_back();
+}
+
+void EngineCore::Impl::commit_taken() {
+  if (taken.empty()) return;
+  // Short of physical memory the first write still commits, page by page; the kernel decides then.
+  if (const Status s = model.blocks_taken(taken); !s.ok()) log::warn("{}", message_of(s));
+  taken.clear();
+}
+
+void EngineCore::Impl::copy_shared(const StepPlan& plan) {
+  for (const StepPlan::Item& item : plan.items) {
+    const auto copies = item.sequence->cache.pending_copies();
+    if (!copies.empty()) model.copy_blocks(copies);
+  }
+}
+
+void EngineCore::Impl::compact(const StepPlan& plan) {
+  // `plan` may name sequences that have ended: only those still running are looked at.
+  scheduler.for_running([this](Sequence& s) {
+    if (s.scheduled_rows == 0 || !s.compression) return;
+    const CompressionCounts before = s.compression->counts();
+    if (!compaction.run(s, freed, [this] { commit_taken(); })) return;
+    const CompressionCounts& after = s.compression->counts();
+    ++counters.compactions;
+    counters.evicted_slots += static_cast<uint64_t>(after.evicted_slots - before.evicted_slots);
+    counters.moved_slots += static_cast<uint64_t>(after.moved_slots - before.moved_slots);
+    counters.compaction_freed_blocks +=
+        static_cast<uint64_t>(after.freed_blocks - before.freed_blocks);
+  });
+  (void)plan;
+  give_back();
+  counters.scoring_s = compaction.times().scored_s;
+  counters.moving_s = compaction.times().moved_s;
+}
+
+// Free memory goes back to the system except for what the running sequences refill before they
+// compact again.
+void EngineCore::Impl::release_memory() {
+  uint64_t reserve_blocks = 0;
+  bool to_os = false;
+  scheduler.for_running([&](Sequence& s) {
+    if (!s.compression) return;
+    to_os |= s.plan->release == Release::os;
+    reserve_blocks += static_cast<uint64_t>(shape.n_tables()) *
+                      static_cast<uint64_t>(s.plan->interval / shape.block_size + 1);
+  });
+  if (to_os) model.release_kv(reserve_blocks * block_bytes, kReleaseBytes);
 }
 
 void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error) {
@@ -266,6 +342,12 @@ void EngineCore::Impl::publish_metrics() {
   counters.preemptions = scheduler.preemptions();
   counters.blocks_used = pool.used_count();
   counters.kv_resident_bytes = model.kv_resident_bytes();
+  counters.kv_released_bytes = model.kv_memory().released_bytes;
+  counters.logical_slots = counters.held_slots = 0;
+  scheduler.for_running([this](Sequence& s) {
+    counters.logical_slots += s.n_computed * shape.n_tables();
+    counters.held_slots += s.cache.held_slots();
+  });
   std::lock_guard lock(published_mutex);
   published = counters;
 }
@@ -319,14 +401,33 @@ EngineCore::~EngineCore() {
   impl_->thread.join();
 }
 
-Status EngineCore::check(const Request& request) const {
-  return check_request(request, impl_->config, static_cast<int64_t>(impl_->vocab));
+Status EngineCore::check(const Request& request) const { return resolve(request).status(); }
+
+// The checked plan of a request.
+Result<std::shared_ptr<const KvPlan>> EngineCore::resolve(const Request& request) const {
+  const Impl& impl = *impl_;
+  PF_TRY(check_request(request, impl.config, static_cast<int64_t>(impl.vocab)));
+  const auto n_prompt = static_cast<int64_t>(request.tokens.size());
+  PF_ASSIGN(std::shared_ptr<const KvPlan> plan,
+            resolve_kv_plan(request.kv, impl.config, impl.kv, n_prompt));
+  const int64_t needed =
+      peak_blocks(*plan, impl.kv, impl.shape, n_prompt, resolved_max_tokens(request, impl.config),
+                  impl.config.max_num_batched_tokens);
+  if (needed > impl.pool.total()) {
+    return bad_input(
+        "the request may need {} cache blocks ({:.1f} MiB), but the whole pool has {} ({:.1f} "
+        "MiB); ask for fewer tokens or a smaller KV budget",
+        needed, static_cast<double>(static_cast<uint64_t>(needed) * impl.block_bytes) / (1 << 20),
+        impl.pool.total(), static_cast<double>(impl.pool.total() * impl.block_bytes) / (1 << 20));
+  }
+  return plan;
 }
 
 Result<std::shared_ptr<Generation>> EngineCore::submit(Request request) {
-  PF_TRY(check(request));
+  PF_ASSIGN(std::shared_ptr<const KvPlan> plan, resolve(request));
   const int64_t max_tokens = resolved_max_tokens(request, impl_->config);
   auto s = std::make_unique<Sequence>(impl_->shape, std::move(request), max_tokens);
+  s->plan = std::move(plan);
   s->generation = std::make_shared<Generation>();
   const std::optional<uint64_t>& seed = s->request.sampling.seed;
   s->seed = seed ? *seed : random_seed();

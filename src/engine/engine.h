@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
+#include "kv/registry.h"
 #include "model/model.h"
 #include "pagefold/options.h"
 
@@ -21,6 +22,11 @@ struct EngineConfig {
   uint64_t kv_cache_memory_bytes = 0;  // rounded down to whole blocks
   int max_queued_requests = 1024;
   DType k_dtype = DType::bf16, v_dtype = DType::bf16;
+  KvOptions kv;                   // compression of requests that name none
+  bool allow_packing_off = true;  // "off" only shows the problem: not for serving
+  int64_t min_kv_interval = 1;    // least interval a request may ask for
+  FindCalibration find_calibration;
+  std::string calibration_names;
 };
 // Checks the options against the model (max_model_len, block size, sizes) and fills defaults.
 // free_memory: bytes free on the machine now.
@@ -46,6 +52,7 @@ class EngineCore {
 
  private:
   EngineCore();
+  Result<std::shared_ptr<const KvPlan>> resolve(const Request& request) const;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "kv/kv_options.h"
-
 namespace pagefold {
 namespace {
 
@@ -122,8 +120,7 @@ Status check_request(const Request& request, const EngineConfig& config, int64_t
   PF_TRY(check_lengths(request, config));
   PF_TRY(check_numbers(request.sampling));
   PF_TRY(check_stop_strings(request.sampling));
-  PF_TRY(check_ids(request.sampling, vocab_size));
-  return check_kv_options(request.kv);
+  return check_ids(request.sampling, vocab_size);
 }
 
 }  // namespace pagefold

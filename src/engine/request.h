@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "pagefold/options.h"
+#include "pagefold/usage.h"
 
 namespace pagefold {
 
@@ -50,6 +51,7 @@ struct GenerationResult {
   // Cache use at the finish, before freeing.
   int64_t kv_slots = 0, kv_blocks = 0;
   uint64_t kv_bytes = 0, kv_peak_bytes = 0;
+  KvUsage kv;
 };
 
 // Shared by the engine thread (writer) and one consumer. All methods are thread-safe.

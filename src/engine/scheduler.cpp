@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/compression.h"
 
 namespace pagefold {
 namespace {
@@ -14,9 +15,9 @@ constexpr uint32_t kWatermarkDivisor = 50;
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, const CacheShape& shape, BlockPool& pool,
-                     int max_logit_rows)
-    : config_(config), shape_(shape), pool_(pool), max_logit_rows_(max_logit_rows) {
+Scheduler::Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv,
+                     BlockPool& pool, int max_logit_rows)
+    : config_(config), shape_(shape), kv_(kv), pool_(pool), max_logit_rows_(max_logit_rows) {
   running_.reserve(static_cast<size_t>(config.max_num_seqs));
   plan_.items.reserve(static_cast<size_t>(config.max_num_seqs));
 }
@@ -53,6 +54,9 @@ const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
 
 int64_t Scheduler::rows_allowed(const Sequence& s) const {
   int64_t rows = std::min<int64_t>(s.gap(), rows_left_);
+  // A step never runs past a point where the sequence's plan may compact: what is kept then does
+  // not depend on how a prompt was cut into chunks.
+  if (s.compression) rows = std::min(rows, s.compression->rows_to_stop());
   // From the first wanted row on, every row may want logits.
   return std::min(rows, s.first_logit_row() - s.n_computed + logits_left_);
 }
@@ -85,6 +89,8 @@ void Scheduler::pause_youngest(std::vector<BlockId>& freed) {
       "{}: paused for want of cache blocks, {} tokens will be computed again ({} of {} in use)",
       s->request.id, s->n_computed, pool_.used_count(), pool_.total());
   s->cache.free_all(pool_, freed);
+  // Computed again from the start, through the same compactions at the same tokens.
+  s->compression.reset();
   s->n_computed = 0;
   ++s->times_paused;
   ++preemptions_;
@@ -105,14 +111,18 @@ int Scheduler::paused() const {
   return n;
 }
 
+// Blocks for all tokens known now.
+int64_t Scheduler::blocks_to_finish_prompt(const Sequence& s) const {
+  return peak_blocks(*s.plan, kv_, shape_, s.n_prompt, s.n_generated() + 1,
+                     config_.max_num_batched_tokens);
+}
+
 bool Scheduler::fits(const Sequence& newcomer) const {
   if (running_.empty()) return true;
   const int64_t step = config_.max_num_batched_tokens;
-  int64_t needed =
-      shape_.peak_blocks(newcomer.next_pos(), step) + pool_.total() / kWatermarkDivisor;
+  int64_t needed = blocks_to_finish_prompt(newcomer) + pool_.total() / kWatermarkDivisor;
   for (const auto& s : running_) {
-    needed +=
-        std::max<int64_t>(0, shape_.peak_blocks(s->next_pos(), step) - s->cache.held_blocks());
+    needed += std::max<int64_t>(0, blocks_to_finish_prompt(*s) - s->cache.held_blocks());
   }
   return needed <= pool_.free_count();
 }
@@ -127,6 +137,12 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
       // Address space now, pages as tokens come.
       s->tokens.reserve(static_cast<size_t>(s->n_prompt + s->max_tokens));
       ++newly_admitted_;
+    }
+    if (s->plan->evicts()) {
+      s->compression = std::make_unique<SequenceCompression>(
+          kv_, s->plan, s->n_prompt, s->n_prompt,
+          std::min(s->n_prompt + s->max_tokens,
+                   s->n_prompt + s->plan->budget + 2 * s->plan->interval));
     }
     Sequence& added = *s;
     PF_DCHECK(running_.empty() || running_.back()->arrival < s->arrival);

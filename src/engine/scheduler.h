@@ -33,7 +33,7 @@ struct StepPlan {
 // sequence can take everything.
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, const CacheShape& shape, BlockPool& pool,
+  Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv, BlockPool& pool,
             int max_logit_rows);
 
   void add(std::unique_ptr<Sequence> sequence);  // in order of arrival
@@ -45,6 +45,11 @@ class Scheduler {
   void take_if(F wanted, std::vector<std::unique_ptr<Sequence>>& out) {
     take_from(running_, wanted, out);
     take_from(waiting_, wanted, out);
+  }
+
+  template <class F>
+  void for_running(F f) {
+    for (const auto& s : running_) f(*s);
   }
 
   bool empty() const { return running_.empty() && waiting_.empty(); }
@@ -69,6 +74,7 @@ class Scheduler {
     from.resize(kept);
   }
 
+  int64_t blocks_to_finish_prompt(const Sequence& s) const;
   int64_t rows_allowed(const Sequence& s) const;
   void schedule(Sequence& s, std::vector<BlockId>& freed);
   void pause_youngest(std::vector<BlockId>& freed);
@@ -77,6 +83,7 @@ class Scheduler {
 
   const EngineConfig& config_;
   const CacheShape& shape_;
+  const KvModel& kv_;
   BlockPool& pool_;
   const int max_logit_rows_;
   std::vector<std::unique_ptr<Sequence>> running_;  // ascending arrival

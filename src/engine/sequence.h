@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "backend/backend.h"
 #include "engine/request.h"
 #include "kv/cache.h"
+#include "kv/compression.h"
 
 namespace pagefold {
 
@@ -61,6 +63,11 @@ struct Sequence {
   int64_t n_computed = 0;
   SequenceCache cache;
   int64_t peak_blocks = 0;
+  std::shared_ptr<const KvPlan> plan;                // never null
+  std::unique_ptr<SequenceCompression> compression;  // null: nothing is ever evicted
+  SeqSignals signals;                                // of the step being planned
+  int64_t quest_blocks_read[2] = {0, 0};             // read, and what a full pass would have read
+  double scored_s = 0;
   int scheduled_rows = 0, scheduled_logits = 0;  // of the step being planned
   int times_paused = 0;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;

@@ -28,6 +28,9 @@ class BlockPool {
   // One owner less. True: that was the last one, and the block is free.
   bool release(BlockId block);
 
+  // Ids handed out by allocate() are appended to `out` from now on (null: no longer).
+  void record_taken(std::vector<BlockId>* out) { taken_ = out; }
+
   uint32_t total() const { return total_; }
   uint32_t free_count() const { return free_; }
   uint32_t used_count() const { return total_ - free_; }
@@ -42,6 +45,7 @@ class BlockPool {
   };
 
   uint32_t total_, free_;
+  std::vector<BlockId>* taken_ = nullptr;
   std::vector<std::vector<uint64_t>> levels_;  // [0] = one bit a block, back() = one word
   // calloc, so that the counts of blocks never used cost no memory.
   std::unique_ptr<uint32_t[], Free> owners_;  // [total]

@@ -11,7 +11,11 @@ TransformerModel::TransformerModel(std::unique_ptr<Backend> backend, ModelConfig
     : backend_(std::move(backend)),
       config_(std::move(config)),
       weights_(std::move(weights)),
-      rope_(rope_frequencies(config_.rope)) {}
+      rope_(rope_frequencies(config_.rope)) {
+  const RopeFrequencies f = rope_frequencies(config_.rope);
+  config_.shape.rope_frequencies = f.frequency;
+  config_.shape.rope_magnitude = f.magnitude;
+}
 
 uint64_t TransformerModel::block_bytes(const KvShape& kv) const {
   return (dtype_bytes(kv.k_dtype) + dtype_bytes(kv.v_dtype)) * static_cast<uint64_t>(kv.head_dim) *
@@ -38,6 +42,18 @@ void TransformerModel::forward(const StepBatch& batch, float* logits) {
   if (batch.logit_rows.empty()) return;
   backend_->logits(batch.logit_rows, hidden_, weights_.final_norm,
                    static_cast<float>(config_.rms_eps), weights_.head, logits);
+}
+
+void TransformerModel::score_tables(const KeyScoreQuery& query, const TableView* tables,
+                                    ScoredKeys* out) {
+  const ModelShape& s = config_.shape;
+  const KeyTables keys{.tables = tables,
+                       .n_layers = s.n_layers,
+                       .n_heads = s.n_heads,
+                       .n_kv_heads = s.n_kv_heads,
+                       .scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim)),
+                       .half_layout = config_.rope_half_layout};
+  backend_->score_tables(query, keys, out);
 }
 
 void TransformerModel::layer(int index, const StepBatch& batch, int rows) {

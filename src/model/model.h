@@ -19,6 +19,10 @@ struct ModelShape {
   int64_t hidden = 0, vocab_size = 0;
   int64_t context_length = 0;         // the model's own limit
   std::vector<int64_t> layer_window;  // [n_layers] sliding window in tokens, 0 = full attention
+  // Rotary frequencies of a head's pairs, [rot / 2], after any rescaling; the factor on cos and
+  // sin.
+  std::vector<double> rope_frequencies;
+  double rope_magnitude = 1.0;
 };
 
 // One forward pass. Rows of different sequences follow each other; seqs[i].row + n_rows ==
@@ -39,6 +43,16 @@ class LanguageModel {
   virtual Status init(const KvShape& kv, const StepLimits& limits) = 0;
   virtual uint64_t block_bytes(const KvShape& kv) const = 0;
   virtual void blocks_freed(std::span<const BlockId> blocks) = 0;
+  // The rest is for cache compression; backend.h says what each does.
+  virtual Status blocks_taken(std::span<const BlockId>) { return ok_status(); }
+  virtual void copy_blocks(std::span<const BlockCopy>) {}
+  virtual void score_tables(const KeyScoreQuery&, const TableView*, ScoredKeys*) {}
+  virtual void move_slots(const MovePlan&, const TableView*) {}
+  virtual Status enable_page_bounds() {
+    return unsupported("page bounds are not kept by this model");
+  }
+  virtual uint64_t release_kv(uint64_t /*reserve_bytes*/, uint64_t /*least_bytes*/) { return 0; }
+  virtual KvMemory kv_memory() const { return {}; }
   virtual uint64_t weight_bytes() const = 0;
   // Committed bytes of the cache arena.
   virtual uint64_t kv_resident_bytes() const { return 0; }

@@ -1,5 +1,7 @@
 #include "server/openai_json.h"
 
+#include "api/kv_usage_json.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -148,10 +150,12 @@ void append_prompt_logprobs(std::string& out, const TokenNames& names,
 
 void UsageTotals::add(const GenerationResult& r) {
   cached_tokens += r.cached_tokens;
-  kv_slots += r.kv_slots;
-  kv_blocks += r.kv_blocks;
-  kv_bytes += r.kv_bytes;
-  kv_peak_bytes += r.kv_peak_bytes;
+  if (first) {
+    kv = r.kv;
+    first = false;
+  } else {
+    add_usage(kv, r.kv);
+  }
 }
 
 void append_usage(std::string& out, const UsageTotals& u, int64_t tables, bool with_kv) {
@@ -159,12 +163,9 @@ void append_usage(std::string& out, const UsageTotals& u, int64_t tables, bool w
                  R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{})",
                  u.prompt_tokens, u.completion_tokens, u.prompt_tokens + u.completion_tokens);
   if (with_kv) {
-    fmt::format_to(
-        std::back_inserter(out),
-        R"(,"prompt_tokens_details":{{"cached_tokens":{}}},"kv":{{"policy":"{}","kept_slots":{},"kept_tokens":{},"blocks":{},"bytes":{},"peak_bytes":{}}})",
-        u.cached_tokens, u.policy, u.kv_slots,
-        static_cast<double>(u.kv_slots) / static_cast<double>(tables), u.kv_blocks, u.kv_bytes,
-        u.kv_peak_bytes);
+    fmt::format_to(std::back_inserter(out),
+                   R"(,"prompt_tokens_details":{{"cached_tokens":{}}},"kv":{})", u.cached_tokens,
+                   kv_usage_json(u.kv));
   }
   out += '}';
 }

@@ -44,9 +44,8 @@ void append_prompt_logprobs(std::string& out, const TokenNames& names,
 
 struct UsageTotals {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
-  int64_t kv_slots = 0, kv_blocks = 0;
-  uint64_t kv_bytes = 0, kv_peak_bytes = 0;
-  std::string_view policy = "full";
+  KvUsage kv;  // sums over the answers of a request
+  bool first = true;
   void add(const GenerationResult& result);  // cache figures only
 };
 // {"prompt_tokens":...}; with_kv adds the kv object.

@@ -1,0 +1,104 @@
+#include "engine/compression.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace pagefold {
+
+KvModel kv_model(const EngineConfig& config, const ModelShape& m) {
+  KvModel kv;
+  kv.n_layers = m.n_layers;
+  kv.n_heads = m.n_heads;
+  kv.n_kv_heads = m.n_kv_heads;
+  kv.head_dim = m.head_dim;
+  kv.block_size = config.block_size;
+  kv.layer_window = m.layer_window;
+  kv.context_length = m.context_length;
+  kv.inv_freq = m.rope_frequencies;
+  kv.attention_scaling = m.rope_magnitude;
+  return kv;
+}
+
+Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
+                                                      const EngineConfig& config,
+                                                      const KvModel& model, int64_t n_prompt) {
+  KvLimits limits;
+  limits.allow_off = config.allow_packing_off;
+  limits.min_interval = config.min_kv_interval;
+  limits.calibration = config.find_calibration;
+  limits.calibration_names = config.calibration_names;
+  PF_ASSIGN(KvPlan plan, parse_kv_options(request, config.kv, model, limits, n_prompt));
+  return std::make_shared<const KvPlan>(std::move(plan));
+}
+
+int64_t peak_blocks(const KvPlan& plan, const KvModel& model, const CacheShape& shape,
+                    int64_t n_prompt, int64_t max_tokens, int64_t step_rows) {
+  const int64_t full = shape.peak_blocks(n_prompt + max_tokens, step_rows);
+  if (!plan.evicts()) return full;
+  return std::min(full, peak_footprint(plan, model, n_prompt, max_tokens, step_rows).blocks);
+}
+
+const SeqSignals* begin_signals(Sequence& s, int64_t rows) {
+  const KvPlan& plan = *s.plan;
+  s.signals = {};
+  bool any = false;
+  if (s.compression) {
+    const Observation* o = s.compression->begin_step(s.cache, rows);
+    if (o != nullptr && o->any()) {
+      s.signals.observe = o;
+      any = true;
+    }
+    const int64_t len = s.cache.table(0, 0).len;
+    if (plan.reindex && s.n_computed > len) {
+      s.signals.sink_slots = plan.sinks;
+      s.signals.sink_shift = s.n_computed - len;
+      any = true;
+    }
+  }
+  if (plan.quest_tokens > 0) {
+    s.signals.quest_blocks =
+        static_cast<int>(std::max<int64_t>(1, plan.quest_tokens / s.cache.shape().block_size));
+    s.signals.quest_first_layer = plan.quest_exempt_layers;
+    s.signals.quest_blocks_read = s.quest_blocks_read;
+    s.cache.taint();
+    any = true;
+  }
+  return any ? &s.signals : nullptr;
+}
+
+void end_signals(Sequence& s, int64_t rows) {
+  if (s.compression) s.compression->end_step(rows);
+}
+
+bool CompactionRunner::run(Sequence& s, std::vector<BlockId>& freed,
+                           const std::function<void()>& commit_taken) {
+  if (!s.compression || !s.compression->due(s.cache)) return false;
+  SequenceCompression& c = *s.compression;
+  const auto start = Clock::now();
+  const CompressionCounts before = c.counts();
+  const KeyScoreQuery& query = compactor_.query(c, s.cache);
+  if (query.kind != KeyScore::none)
+    model_.score_tables(query, s.cache.tables(), compactor_.scored());
+  // Copies of shared blocks need room; when there is none the sequence stays due.
+  if (!compactor_.plan(c, s.cache, pool_, plan_)) return false;
+  commit_taken();
+  const auto scored = Clock::now();
+  model_.move_slots(plan_, s.cache.tables());
+  compactor_.apply(c, s.cache, pool_, plan_, freed);
+  const auto moved = Clock::now();
+  const double scored_s = seconds_between(start, scored), moved_s = seconds_between(scored, moved);
+  times_.scored_s += scored_s;
+  times_.moved_s += moved_s;
+  s.scored_s += scored_s;
+  const CompressionCounts& after = c.counts();
+  log::debug(
+      "{}: compacted at {} tokens: {} slots evicted, {} moved, {} blocks freed, {} slots in {} "
+      "blocks kept; scored in {:.2f} ms, moved in {:.2f} ms",
+      s.request.id, s.n_computed, after.evicted_slots - before.evicted_slots,
+      after.moved_slots - before.moved_slots, after.freed_blocks - before.freed_blocks,
+      s.cache.held_slots(), s.cache.held_blocks(), scored_s * 1e3, moved_s * 1e3);
+  return true;
+}
+
+}  // namespace pagefold

@@ -1,0 +1,55 @@
+// Cache compression as the engine runs it: which plan a request gets, what a step records for it,
+// and the compaction itself. The decisions are kv/'s, the bytes are the model's; this is the hand
+// between them.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/engine.h"
+#include "engine/sequence.h"
+#include "kv/compression.h"
+#include "kv/registry.h"
+#include "model/model.h"
+
+namespace pagefold {
+
+KvModel kv_model(const EngineConfig& config, const ModelShape& model);
+
+// The plan of a request's words on top of the engine's default ones. n_prompt 0: of the defaults
+// alone.
+Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
+                                                      const EngineConfig& config,
+                                                      const KvModel& model, int64_t n_prompt);
+
+// Most blocks a request ever holds.
+int64_t peak_blocks(const KvPlan& plan, const KvModel& model, const CacheShape& shape,
+                    int64_t n_prompt, int64_t max_tokens, int64_t step_rows);
+
+// What forward() does for a sequence's policy in a step of `rows` rows; null: nothing.
+const SeqSignals* begin_signals(Sequence& s, int64_t rows);
+void end_signals(Sequence& s, int64_t rows);
+
+struct CompactionTimes {
+  double scored_s = 0, moved_s = 0;
+};
+
+// Compacts sequences that are due. One for the engine; buffers are reused.
+class CompactionRunner {
+ public:
+  CompactionRunner(const KvModel& kv, LanguageModel& model, BlockPool& pool)
+      : model_(model), pool_(pool), compactor_(kv) {}
+  // True: it was due and has been done. Blocks given up are appended to `freed`. commit_taken:
+  // called once the blocks of copies are taken, before bytes are moved into them.
+  bool run(Sequence& s, std::vector<BlockId>& freed, const std::function<void()>& commit_taken);
+  const CompactionTimes& times() const { return times_; }
+
+ private:
+  LanguageModel& model_;
+  BlockPool& pool_;
+  Compactor compactor_;
+  MovePlan plan_;
+  CompactionTimes times_;
+};
+
+}  // namespace pagefold
