@@ -55,6 +55,20 @@ void drop_one(const float* scores, const uint8_t* flags, int64_t n, std::vector<
   }
 }
 
+// Slots of the blocks that hold a protected or pinned slot: whole blocks stay for them.
+int64_t slots_of_held_blocks(const std::vector<uint8_t>& flags, int block_size) {
+  const auto bs = static_cast<size_t>(block_size);
+  int64_t slots = 0;
+  for (size_t begin = 0; begin < flags.size(); begin += bs) {
+    const size_t end = std::min(flags.size(), begin + bs);
+    const bool held = std::any_of(flags.begin() + static_cast<long>(begin),
+                                  flags.begin() + static_cast<long>(end),
+                                  [](uint8_t f) { return f != 0; });
+    slots += held ? static_cast<int64_t>(end - begin) : 0;
+  }
+  return slots;
+}
+
 }  // namespace
 
 void pick_top(const float* scores, const uint8_t* flags, int64_t n, int64_t keep,
@@ -232,6 +246,7 @@ void SlotSelector::flag_slots(const KvPlan& plan, const ScheduleState& state,
     live_[i] = n - counts[kSlotDead];
     pinned_[i] = counts[kSlotPinned];
     least_[i] = counts[kSlotPinned] + counts[kSlotProtected];
+    if (plan.packing == Packing::block) least_[i] = slots_of_held_blocks(flags, model_.block_size);
   }
 }
 
