@@ -25,6 +25,13 @@ CalibrationStats stats_of(const Json& file, const KvModel& model) {
   return s;
 }
 
+void z_scores(const float* logits, int64_t n, float* z) {
+  std::vector<float> weights(static_cast<size_t>(n));
+  z_weights(nullptr, n, weights.data());
+  const ZScale scale = z_scale(logits, weights.data(), n);
+  for (int64_t i = 0; i < n; ++i) z[i] = (logits[i] - scale.mean) * scale.inverse;
+}
+
 // What a backend computes from the coefficients for one key.
 float key_score(const KeyCoefficientBuffer& c, const KvModel& m, int layer, int head,
                 const std::vector<float>& k, bool half) {
@@ -78,7 +85,7 @@ TEST(TriattentionCase, ScoresOfFoldedPhasesInBothLayouts) {
           raw.push_back(key_score(c, m, one["layer"].get<int>(), h, floats(k), half));
         }
         expect_near(raw, one["expect"]["raw_per_qhead"][head], 1e-4, 0);
-        z_scores(raw.data(), nullptr, 12, z.data());
+        z_scores(raw.data(), 12, z.data());
         expect_near(z, one["expect"]["z_biased_per_qhead"][head], 1e-4, 0);
         // Reference: the sample deviation is a factor.
         for (float& v : z) v *= std::sqrt(11.0f / 12.0f);
@@ -194,7 +201,7 @@ TEST(TriattentionCase, UnionOverEverything) {
   std::vector<float> most(12, -INFINITY), z(12);
   for (const auto& logits : s.logits) {
     for (int g = 0; g < 2; ++g) {
-      z_scores(logits.data() + 12 * g, nullptr, 12, z.data());
+      z_scores(logits.data() + 12 * g, 12, z.data());
       for (size_t i = 0; i < 12; ++i) most[i] = std::max(most[i], z[i]);
     }
   }

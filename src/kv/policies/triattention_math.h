@@ -32,8 +32,12 @@ std::vector<int64_t> triattention_offsets(int64_t most);
 void triattention_fold(const QueryStatsView& stats, const KvModel& model,
                        const TriattentionFold& fold, KeyCoefficientBuffer& out);
 
-// z[n] = (logits - mean) / sigma over the slots whose flags are neither pinned nor dead (population
-// sigma, at least 1e-6). flags null: all.
-void z_scores(const float* logits, const uint8_t* flags, int64_t n, float* z);
+// z = (logit - mean) * inverse, over the slots of weight 1 (population sigma, at least 1e-6).
+struct ZScale {
+  float mean = 0, inverse = 0;
+};
+ZScale z_scale(const float* logits, const float* weights, int64_t n);
+// 1 for the slots that count: neither pinned nor dead. flags null: all.
+void z_weights(const uint8_t* flags, int64_t n, float* weights);
 
 }  // namespace pagefold

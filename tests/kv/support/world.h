@@ -98,7 +98,7 @@ inline RowFn random_rows(uint64_t seed) {
 inline KeyFn random_keys(uint64_t seed) {
   return [seed](const KeyScoreQuery& q, int layer, int head, const int32_t* pos, int64_t n,
                 const ScoredKeys& out) {
-    const int rows = q.kind == KeyScore::redundancy ? q.window : 2;
+    const int rows = q.kind == KeyScore::redundancy ? q.window : out.rows;
     for (int64_t i = 0; i < n; ++i) {
       const auto p = static_cast<uint64_t>(pos[i]);
       for (int r = 0; r < rows; ++r) {
