@@ -1,5 +1,8 @@
 #include "api/hf_text.h"
 
+#include <cmath>
+#include <type_traits>
+
 #include "base/file.h"
 
 namespace pagefold {
@@ -42,9 +45,15 @@ Status number(const Json& config, const std::filesystem::path& path, const char*
               std::optional<T>& out) {
   const auto it = config.find(key);
   if (it == config.end() || it->is_null()) return ok_status();
-  if (!it->is_number())
-    return bad_data("{}: '{}' must be a number, not {}", path.string(), key, json_kind(*it));
-  out = it->get<T>();
+  constexpr bool kWhole = std::is_integral_v<T>;
+  if (kWhole ? !it->is_number_integer() : !it->is_number()) {
+    return bad_data("{}: '{}' must be {}, not {}", path.string(), key,
+                    kWhole ? "an integer" : "a number", json_kind(*it));
+  }
+  const double v = it->get<double>();
+  if (std::abs(v) > 1e9)  // no setting is as large; a cast might not hold it
+    return bad_data("{}: '{}' is out of range", path.string(), key);
+  out = static_cast<T>(v);
   return ok_status();
 }
 

@@ -26,6 +26,9 @@ struct Keys {
   }
 };
 
+// Narrowed so that what is out of range stays out of range.
+int small(int64_t v) { return static_cast<int>(std::clamp<int64_t>(v, -1, 1 << 30)); }
+
 // Some models write one number a layer; the engine runs those whose layers agree.
 Result<int64_t> uniform_heads(const Keys& k, std::string_view suffix, int64_t fallback) {
   const GgufValue* v = k.file.get(k.key(suffix));
@@ -43,30 +46,55 @@ Result<int64_t> uniform_heads(const Keys& k, std::string_view suffix, int64_t fa
   return k.file.get_int(k.key(suffix), 0);
 }
 
+// GGUF's attn_factor multiplies YaRN's own magnitude; Hugging Face's attention_factor replaces it.
+Status read_yarn(const Keys& k, RopeConfig& r) {
+  PF_ASSIGN(r.beta_fast, k.number("rope.scaling.yarn_beta_fast", 32.0));
+  PF_ASSIGN(r.beta_slow, k.number("rope.scaling.yarn_beta_slow", 1.0));
+  PF_ASSIGN(const double attention, k.number("rope.scaling.attn_factor", 1.0));
+  PF_ASSIGN(const double log_multiplier, k.number("rope.scaling.yarn_log_multiplier", 0.0));
+  const auto magnitude = [&](double m) {
+    return r.factor <= 1 ? 1 : 0.1 * m * std::log(r.factor) + 1;
+  };
+  if (attention != 1.0 || log_multiplier != 0.0)
+    r.attention_factor =
+        attention * magnitude(1) / (log_multiplier == 0 ? 1 : magnitude(log_multiplier));
+  for (const char* key : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
+    PF_ASSIGN(const double v, k.number(key, 1.0));
+    if (v != 1.0)
+      return unsupported("{}: '{}' {} is not supported; known: 1", k.file.name(), k.key(key), v);
+  }
+  return ok_status();
+}
+
+Status read_scaling(const Keys& k, ModelConfig& c) {
+  RopeConfig& r = c.rope;
+  // Files from before the type was written have a factor alone: linear.
+  PF_ASSIGN(const std::string kind, k.file.get_string(k.key("rope.scaling.type"), "linear"));
+  if (kind == "none") return ok_status();
+  if (kind != "linear" && kind != "yarn")
+    return unsupported("{}: rope scaling '{}' is not supported; known: none, linear, yarn",
+                       k.file.name(), kind);
+  r.kind = kind == "yarn" ? RopeKind::yarn : RopeKind::linear;
+  PF_ASSIGN(const double old_factor, k.number("rope.scale_linear", 0.0));
+  PF_ASSIGN(r.factor, k.number("rope.scaling.factor", old_factor));
+  if (r.factor == 0) r.factor = 1;  // what files write for "none"
+  PF_ASSIGN(r.original_context, k.number("rope.scaling.original_context_length",
+                                         static_cast<double>(c.shape.context_length)));
+  if (r.kind == RopeKind::yarn) return read_yarn(k, r);
+  if (r.factor == 1) r.kind = RopeKind::standard;
+  PF_ASSIGN(const double attention, k.number("rope.scaling.attn_factor", 1.0));
+  if (attention != 1.0)
+    return unsupported("{}: '{}' {} without YaRN is not supported", k.file.name(),
+                       k.key("rope.scaling.attn_factor"), attention);
+  return ok_status();
+}
+
 Status read_rope(const Keys& k, ModelConfig& c) {
   RopeConfig& r = c.rope;
   PF_ASSIGN(r.theta, k.number("rope.freq_base", 10000.0));
   PF_ASSIGN(const int64_t rot, k.integer("rope.dimension_count", 0));
-  r.rot = static_cast<int>(rot);
-  PF_ASSIGN(const std::string kind, k.file.get_string(k.key("rope.scaling.type"), "none"));
-  if (kind == "linear")
-    r.kind = RopeKind::linear;
-  else if (kind == "yarn")
-    r.kind = RopeKind::yarn;
-  else if (kind != "none")
-    return unsupported("{}: rope scaling '{}' is not supported; known: none, linear, yarn",
-                       k.file.name(), kind);
-  PF_ASSIGN(const double old_factor, k.number("rope.scale_linear", 1.0));
-  PF_ASSIGN(r.factor, k.number("rope.scaling.factor", old_factor));
-  if (kind == "none" && k.file.get(k.key("rope.scale_linear"))) r.kind = RopeKind::linear;
-  PF_ASSIGN(r.original_context, k.number("rope.scaling.original_context_length",
-                                         static_cast<double>(c.shape.context_length)));
-  // GGUF's factor multiplies YaRN's own, Hugging Face's replaces it.
-  PF_ASSIGN(const double attention, k.number("rope.scaling.attn_factor", 1.0));
-  if (attention != 1.0 && r.factor > 1)
-    r.attention_factor = attention * (0.1 * std::log(r.factor) + 1);
-  PF_ASSIGN(r.beta_fast, k.number("rope.scaling.yarn_beta_fast", 32.0));
-  PF_ASSIGN(r.beta_slow, k.number("rope.scaling.yarn_beta_slow", 1.0));
+  r.rot = small(rot);
+  PF_TRY(read_scaling(k, c));
   // Llama 3's scaling comes as a tensor of divisors.
   const TensorInfo* t = k.file.find("rope_freqs.weight");
   if (t) {
@@ -74,6 +102,29 @@ Status read_rope(const Keys& k, ModelConfig& c) {
       return unsupported("{}: rope_freqs.weight must be F32", k.file.name());
     r.divisors.resize(t->data.size() / sizeof(float));
     std::memcpy(r.divisors.data(), t->data.data(), r.divisors.size() * sizeof(float));
+  }
+  return ok_status();
+}
+
+// Which layers slide: all, or those that the pattern says: a flag a layer, or n: all but each n-th.
+Status read_windows(const Keys& k, ModelConfig& c) {
+  PF_ASSIGN(const int64_t window, k.integer("attention.sliding_window", 0));
+  if (window <= 0 || c.shape.n_layers < 1 || c.shape.n_layers > 1024) return ok_status();
+  const auto n = static_cast<size_t>(c.shape.n_layers);
+  c.shape.layer_window.assign(n, window);
+  const GgufValue* pattern = k.file.get(k.key("attention.sliding_window_pattern"));
+  if (!pattern) return ok_status();
+  if (const auto* flags = std::get_if<std::vector<bool>>(pattern)) {
+    if (flags->size() != n)
+      return bad_data("{}: '{}' has {} entries for {} layers", k.file.name(),
+                      k.key("attention.sliding_window_pattern"), flags->size(), n);
+    for (size_t i = 0; i < n; ++i) c.shape.layer_window[i] = (*flags)[i] ? window : 0;
+    return ok_status();
+  }
+  PF_ASSIGN(const int64_t every, k.integer("attention.sliding_window_pattern", 0));
+  for (size_t i = 0; every > 0 && i < n; ++i) {
+    if (i % static_cast<size_t>(every) == static_cast<size_t>(every) - 1)
+      c.shape.layer_window[i] = 0;
   }
   return ok_status();
 }
@@ -120,16 +171,11 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   if (experts > 0)
     return unsupported("{}: mixture of experts ({} experts) is not supported", file.name(),
                        experts);
-  PF_ASSIGN(const int64_t window, k.integer("attention.sliding_window", 0));
-  const auto small = [](int64_t v) {
-    return static_cast<int>(std::min<int64_t>(std::max<int64_t>(v, -1), 1 << 30));
-  };
   s.n_layers = small(layers);
   s.n_heads = small(heads);
   s.n_kv_heads = small(kv_heads);
   s.head_dim = small(head_dim);
-  if (window > 0 && s.n_layers > 0 && s.n_layers <= 1024)
-    s.layer_window.assign(static_cast<size_t>(s.n_layers), window);
+  PF_TRY(read_windows(k, c));
   PF_TRY(read_rope(k, c));
   c.rope_half_layout = !c.arch->switches.gguf_rope_adjacent;
   c.attention_bias = c.arch->switches.qkv_bias || file.find("blk.0.attn_q.bias") != nullptr;

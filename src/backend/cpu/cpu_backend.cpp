@@ -98,7 +98,10 @@ void CpuBackend::norm_linear(int rows, BufferId x, VectorId gamma, float eps, Ma
   const Matrix& m = matrix(w);
   for_rows(rows, m.n_in, [&](int64_t r) {
     float* normed = inputs_.row(m, r);
-    k_.rms_norm(row(x, r), vector(gamma), eps, static_cast<int>(m.n_in), normed);
+    if (const float* g = vector(gamma))
+      k_.rms_norm(row(x, r), g, eps, static_cast<int>(m.n_in), normed);
+    else
+      std::copy_n(row(x, r), m.n_in, normed);
     inputs_.set_row(m, r, normed);
   });
   matmul(rows, m, vector(bias), false, row(out, 0), cols(out));
