@@ -126,32 +126,34 @@ TEST(KvArena, RandomOperationsKeepContentsAndCounts) {
 }
 
 // The process gets smaller and the machine gets larger, by what was released: scattered survivors
-// give nothing, runs give all.
-TEST(KvArena, ReleasedMemoryLeavesTheProcess) {
-  constexpr uint32_t kBlocks = 65536;  // 64 MiB of 1 KiB blocks
+// give nothing, runs give all. Other processes move the machine's figure: the best of some tries.
+TEST(KvArena, ReleasedMemoryLeavesTheProcessAndReturnsToTheMachine) {
+  constexpr uint32_t kBlocks = 262144;  // 256 MiB of 1 KiB blocks
   KvArena a;
   ASSERT_TRUE(a.init(layout(16), kBlocks).ok());
-  ASSERT_TRUE(a.take(range(0, kBlocks)).ok());
-  std::vector<BlockId> scattered;
-  for (BlockId b = 0; b < kBlocks; ++b)
-    if (b % 4 != 1) scattered.push_back(b);
-  a.free(scattered);
-  EXPECT_EQ(a.release(0, 1), 0u);  // one block in every page
+  double machine = 0;
+  for (int i = 0; i < 10 && machine < 0.95; ++i) {
+    ASSERT_TRUE(a.take(range(0, kBlocks)).ok());
+    std::vector<BlockId> scattered, rest;
+    for (BlockId b = 0; b < kBlocks; ++b) {
+      if (b % 4 != 1) scattered.push_back(b);
+      if (b % 4 == 1 && b < kBlocks / 2) rest.push_back(b);
+    }
+    a.free(scattered);
+    EXPECT_EQ(a.release(0, 1), 0u);  // one block in every page
 
-  const uint64_t rss = resident_memory().total, free_before = available_memory();
-  std::vector<BlockId> rest;
-  for (BlockId b = 0; b < kBlocks / 2; ++b)
-    if (b % 4 == 1) rest.push_back(b);
-  a.free(rest);
-  const uint64_t given = a.release(0, 1);
-  EXPECT_EQ(given, uint64_t{kBlocks} / 2 * 1024);
-  const uint64_t left = rss - std::min(rss, resident_memory().total);
-  EXPECT_GE(static_cast<double>(left), 0.95 * static_cast<double>(given));
-  // Others use the machine too, so its free memory is looked at, not judged: see PAGEFOLD_ALONE.
-  if (std::getenv("PAGEFOLD_ALONE") != nullptr && free_before > 0) {
-    EXPECT_GE(static_cast<double>(available_memory()),
-              static_cast<double>(free_before) + 0.95 * static_cast<double>(given));
+    const uint64_t rss = resident_memory().total, available = available_memory();
+    a.free(rest);
+    const uint64_t given = a.release(0, 1);
+    const uint64_t available_now = available_memory();
+    EXPECT_EQ(given, uint64_t{kBlocks} / 2 * 1024);
+    const uint64_t left = rss - std::min(rss, resident_memory().total);
+    EXPECT_GE(static_cast<double>(left), 0.95 * static_cast<double>(given));
+    machine = (static_cast<double>(available_now) - static_cast<double>(available)) /
+              static_cast<double>(given);
+    if (available == 0) machine = 1;  // /proc says nothing here
   }
+  EXPECT_GE(machine, 0.95);
 }
 
 }  // namespace
