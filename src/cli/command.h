@@ -44,19 +44,39 @@ struct InspectCommand {
   std::string dtype = "auto", kv_cache_dtype = "auto", activations = "auto";
   bool tensors = false, json = false;
 };
+struct ReclaimCommand {
+  int64_t tokens = 16000;
+  int block_size = 16;
+  double keep = 0.1;
+  int layers = 1, kv_heads = 0;  // 0: 1, or 8 with the layout `shared`
+  int head_dim = 64;
+  std::string kv_cache_dtype = "bfloat16", layout = "per-head";
+  uint64_t seed = 0;
+  bool json = false;
+};
+struct CalibrateCommand {
+  EngineOptions engine;
+  std::string text;  // a file; empty: the model writes its own
+  std::string output;
+  int64_t tokens = 32768;  // most tokens of text
+  uint64_t seed = 0;
+  bool json = false;
+};
 struct PullCommand {
   std::string model;
   bool json = false;
 };
 
-using Action =
-    std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand, PullCommand>;
+using Action = std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand,
+                            PullCommand, ReclaimCommand, CalibrateCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
 int run_generate(const GenerateCommand& command);
 int run_chat(const ChatCommand& command);
 int run_inspect(const InspectCommand& command);
+int run_reclaim(const ReclaimCommand& command);
+int run_calibrate(const CalibrateCommand& command);
 int run_pull(const PullCommand& command);
 
 }  // namespace pagefold

@@ -20,6 +20,8 @@ int run(const Action& action) {
     int operator()(const ChatCommand& c) const { return run_chat(c); }
     int operator()(const InspectCommand& c) const { return run_inspect(c); }
     int operator()(const PullCommand& c) const { return run_pull(c); }
+    int operator()(const ReclaimCommand& c) const { return run_reclaim(c); }
+    int operator()(const CalibrateCommand& c) const { return run_calibrate(c); }
   };
   return std::visit(Runner{}, action);
 }
