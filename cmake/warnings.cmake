@@ -10,3 +10,7 @@ if(PAGEFOLD_SANITIZE)
   target_compile_options(pagefold_options INTERFACE -fsanitize=${PAGEFOLD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(pagefold_options INTERFACE -fsanitize=${PAGEFOLD_SANITIZE})
 endif()
+if(PAGEFOLD_FUZZ)
+  # Coverage of the code under test guides the fuzzer; only the target's own file gets its main().
+  target_compile_options(pagefold_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()

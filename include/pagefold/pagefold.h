@@ -63,6 +63,9 @@ class Engine {
   virtual absl::StatusOr<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
                                                            const SamplingOptions& sampling,
                                                            const KvOptions& kv = {}) = 0;
+  // Neutral options with what the model's generation_config.json suggests (temperature, top_p ...):
+  // a start for options of one's own. Its max_new_tokens holds in chat() when max_tokens is absent.
+  virtual SamplingOptions default_sampling() const = 0;
   virtual std::vector<int32_t> tokenize(std::string_view text, bool add_special = true) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& tokens) const = 0;
 };

@@ -21,6 +21,9 @@ struct GenerationDefaults {
   std::optional<int32_t> top_k;
   std::optional<int64_t> max_new_tokens;
 };
+// Onto neutral options, before a request's own values are read. max_new_tokens is left to the
+// caller: it needs the room in the context.
+void apply_defaults(const GenerationDefaults& defaults, SamplingOptions& out);
 
 struct LoadedModel {
   std::string path, name;

@@ -1,7 +1,9 @@
 // include/pagefold/pagefold.h on top of a loaded model and the engine.
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
+#include "api/chat_prompt.h"
 #include "api/loaded_model.h"
 #include "base/system.h"
 #include "engine/engine.h"
@@ -80,7 +82,8 @@ class Stream final : public TextStream {
 
 class TextEngine final : public Engine {
  public:
-  TextEngine(LoadedModel model, KvOptions kv) : model_(std::move(model)), kv_(std::move(kv)) {}
+  TextEngine(LoadedModel model, KvOptions kv)
+      : model_(std::move(model)), special_(*model_.tokenizer), kv_(std::move(kv)) {}
 
   Status start(const EngineOptions& options) {
     PF_ASSIGN(const EngineConfig config, resolve_config(options, model_.network->shape(),
@@ -99,17 +102,26 @@ class TextEngine final : public Engine {
                                            const SamplingOptions& sampling,
                                            const KvOptions& kv) override {
     if (!model_.chat_template) return bad_input("the model has no chat template; use generate");
-    Json context;
-    context["messages"] = Json::array();
-    for (const Message& m : messages)
+    if (messages.empty()) return bad_input("messages: there are none");
+    Json context = {{"messages", Json::array()}, {"add_generation_prompt", true}};
+    for (const Message& m : messages) {
       context["messages"].push_back({{"role", m.role}, {"content", m.content}});
-    context["add_generation_prompt"] = true;
-    const Tokenizer& t = *model_.tokenizer;
-    context["bos_token"] = t.bos() >= 0 ? t.piece(t.bos()) : "";
-    context["eos_token"] = t.eos() >= 0 ? t.piece(t.eos()) : "";
-    PF_ASSIGN(const std::string text, model_.chat_template->render(context));
-    // The template writes its own BOS.
-    return submit(t.encode(text, false, true), sampling, kv, true);
+    }
+    PF_ASSIGN(std::vector<int32_t> tokens, chat_prompt(*model_.tokenizer, *model_.chat_template,
+                                                       special_, std::move(context), {}));
+    SamplingOptions chosen = sampling;
+    if (!chosen.max_tokens && model_.defaults.max_new_tokens) {
+      const int64_t room = core_->config().max_model_len - static_cast<int64_t>(tokens.size());
+      chosen.max_tokens =
+          std::clamp<int64_t>(*model_.defaults.max_new_tokens, 1, std::max<int64_t>(1, room));
+    }
+    return submit(std::move(tokens), chosen, kv, true);
+  }
+
+  SamplingOptions default_sampling() const override {
+    SamplingOptions options;
+    apply_defaults(model_.defaults, options);
+    return options;
   }
 
   std::vector<int32_t> tokenize(std::string_view text, bool add_special) const override {
@@ -138,6 +150,7 @@ class TextEngine final : public Engine {
   }
 
   LoadedModel model_;
+  SpecialPieces special_;
   KvOptions kv_;
   std::unique_ptr<EngineCore> core_;  // after model_: it ends first
   std::atomic<uint64_t> count_{0};

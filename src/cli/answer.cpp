@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "cli/command.h"
 #include "cli/numbers.h"
 
 namespace pagefold {
@@ -35,6 +36,17 @@ Answer read_answer(TextStream& stream, InterruptWatcher& interrupts,
   answer.usage = stream.usage();
   answer.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return answer;
+}
+
+SamplingOptions merge_sampling(const SamplingOptions& model_defaults,
+                               const SamplingOptions& request, const GivenSampling& given) {
+  SamplingOptions out = request;
+  out.temperature = given.temperature.value_or(model_defaults.temperature);
+  out.top_p = given.top_p.value_or(model_defaults.top_p);
+  out.min_p = given.min_p.value_or(model_defaults.min_p);
+  out.top_k = given.top_k.value_or(model_defaults.top_k);
+  out.repetition_penalty = given.repetition_penalty.value_or(model_defaults.repetition_penalty);
+  return out;
 }
 
 double prefill_rate(const Usage& usage) { return rate(usage.prompt_tokens, usage.prefill_s); }

@@ -231,8 +231,8 @@ void repeated(CLI::App& app, const std::string& name, const std::string& help, F
       ->type_name("");
 }
 
-void add_penalties(CLI::App& app, SamplingOptions& s) {
-  real(app, "--repetition-penalty,--repeat-penalty", s.repetition_penalty, 0, 1000, true,
+void add_penalties(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
+  real(app, "--repetition-penalty,--repeat-penalty", given.repetition_penalty, 0, 1000, true,
        "above 1: tokens seen before become less likely");
   real(app, "--presence-penalty", s.presence_penalty, -2, 2, false,
        "taken once from tokens already generated");
@@ -242,7 +242,7 @@ void add_penalties(CLI::App& app, SamplingOptions& s) {
            [&s](Text text) { return add_bias(text, s); });
 }
 
-void add_sampling(CLI::App& app, SamplingOptions& s) {
+void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
   app.option_defaults()->group("Sampling");
   constexpr int64_t kMaxTokens = 1ll << 40;
   flag(app, "-n,--max-tokens,--n-predict", "most tokens to generate; -1 = the room left",
@@ -257,10 +257,10 @@ void add_sampling(CLI::App& app, SamplingOptions& s) {
          return ok_status();
        });
   integer(app, "--min-tokens", s.min_tokens, 0, kMaxTokens, "no end before this many tokens");
-  real(app, "--temperature,--temp", s.temperature, 0, 1000, false, "0 = greedy");
-  real(app, "--top-p", s.top_p, 0, 1, true, "smallest set of tokens of this probability");
-  integer(app, "--top-k", s.top_k, -1, std::numeric_limits<int32_t>::max(), "0 or -1 = off");
-  real(app, "--min-p", s.min_p, 0, 1, false, "least probability, relative to the best token");
+  real(app, "--temperature,--temp", given.temperature, 0, 1000, false, "0 = greedy");
+  real(app, "--top-p", given.top_p, 0, 1, true, "smallest set of tokens of this probability");
+  integer(app, "--top-k", given.top_k, -1, std::numeric_limits<int32_t>::max(), "0 or -1 = off");
+  real(app, "--min-p", given.min_p, 0, 1, false, "least probability, relative to the best token");
   flag(app, "-s,--seed", "stream of random numbers: the same seed gives the same answer",
        [&s](Text text) -> Status {
          PF_ASSIGN(const int64_t value, parse_integer(text));
@@ -276,7 +276,7 @@ void add_sampling(CLI::App& app, SamplingOptions& s) {
   switch_flag(app, "ignore-eos", s.ignore_eos, "generate on after an end token");
   switch_flag(app, "skip-special-tokens", s.skip_special_tokens,
               "leave special tokens out of the text (default)");
-  add_penalties(app, s);
+  add_penalties(app, s, given);
   app.option_defaults()->group("Options");
 }
 
@@ -299,7 +299,7 @@ void add_serve(CLI::App& app, ServeCommand& c) {
 void add_generate(CLI::App& app, GenerateCommand& c) {
   c.sampling.max_tokens = 256;
   add_engine(app, c.engine);
-  add_sampling(app, c.sampling);
+  add_sampling(app, c.sampling, c.given);
   auto* prompt = flag(app, "-p,--prompt", "the text to go on from", [&c](Text text) {
     c.prompt = text;
     c.has_prompt = true;
@@ -315,7 +315,7 @@ void add_generate(CLI::App& app, GenerateCommand& c) {
 
 void add_chat(CLI::App& app, ChatCommand& c) {
   add_engine(app, c.engine);
-  add_sampling(app, c.sampling);
+  add_sampling(app, c.sampling, c.given);
   text_flag(app, "--system", c.system, "system message");
   switch_flag(app, "stats", c.stats, "print counts and speed on stderr after each answer");
   add_json(app, c.json, "print one JSON object with the conversation at the end");

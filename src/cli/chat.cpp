@@ -21,7 +21,11 @@ class Conversation {
  public:
   Conversation(Engine& engine, const ChatCommand& command, InterruptWatcher& interrupts,
                double load_s)
-      : engine_(engine), command_(command), interrupts_(interrupts), load_s_(load_s) {
+      : engine_(engine),
+        command_(command),
+        interrupts_(interrupts),
+        load_s_(load_s),
+        sampling_(merge_sampling(engine.default_sampling(), command.sampling, command.given)) {
     reset();
   }
 
@@ -33,7 +37,7 @@ class Conversation {
   // A refused turn leaves the conversation as it was.
   Status turn(std::string text) {
     messages_.push_back({"user", std::move(text)});
-    auto stream = engine_.chat(messages_, command_.sampling, command_.engine.kv);
+    auto stream = engine_.chat(messages_, sampling_, command_.engine.kv);
     if (!stream.ok()) {
       messages_.pop_back();
       return stream.status();
@@ -68,6 +72,7 @@ class Conversation {
   const ChatCommand& command_;
   InterruptWatcher& interrupts_;
   double load_s_;
+  SamplingOptions sampling_;
   std::vector<Message> messages_;
   Json turns_ = Json::array();
 };

@@ -2,6 +2,7 @@
 // subcommand.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,9 +25,19 @@ struct ServeCommand {
   std::string api_key;
   bool json = false;
 };
+// Sampling flags that were given; the model's defaults fill the others.
+struct GivenSampling {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+};
+// request: all other options. Precedence: flag, the model's default, neutral.
+SamplingOptions merge_sampling(const SamplingOptions& model_defaults,
+                               const SamplingOptions& request, const GivenSampling& given);
+
 struct GenerateCommand {
   EngineOptions engine;
   SamplingOptions sampling;
+  GivenSampling given;
   std::string prompt;
   bool has_prompt = false;
   std::string file;    // "-": standard input
@@ -36,6 +47,7 @@ struct GenerateCommand {
 struct ChatCommand {
   EngineOptions engine;
   SamplingOptions sampling;
+  GivenSampling given;
   std::string system;
   bool stats = false, json = false;
 };

@@ -35,11 +35,13 @@ Result<std::string> prompt_of(const GenerateCommand& command) {
 
 Result<std::unique_ptr<TextStream>> submit(Engine& engine, const GenerateCommand& command,
                                            const std::string& prompt) {
-  if (!command.chat) return engine.generate(prompt, command.sampling, command.engine.kv);
+  const SamplingOptions sampling =
+      merge_sampling(engine.default_sampling(), command.sampling, command.given);
+  if (!command.chat) return engine.generate(prompt, sampling, command.engine.kv);
   std::vector<Message> messages;
   if (!command.system.empty()) messages.push_back({"system", command.system});
   messages.push_back({"user", prompt});
-  return engine.chat(messages, command.sampling, command.engine.kv);
+  return engine.chat(messages, sampling, command.engine.kv);
 }
 
 Status generate(const GenerateCommand& command) {

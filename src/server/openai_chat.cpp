@@ -1,16 +1,11 @@
-// A conversation becomes one prompt: the model's template writes it, the tokenizer encodes it.
-//
-// Text of the client must not become control tokens. The template's own text is encoded with
-// special tokens recognised. If a string of the conversation contains a special token's text, each
-// such piece is put between two private-use characters before rendering; afterwards the rendered
-// text is cut there, and the pieces are encoded as ordinary characters. A cut may change how the
-// neighbouring characters merge, so it is made only where it is needed: conversations without such
-// pieces give exactly the ids of the template's text.
+// "messages", "tools" and the template switches of a request become a context for the model's
+// template; api/chat_prompt.h makes the prompt of it.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
+#include "api/chat_prompt.h"
 #include "server/field_reader.h"
 #include "server/openai_request.h"
 
@@ -20,91 +15,6 @@ namespace {
 constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                     "tool",   "function",  "ipython"};
 constexpr size_t kMaxMessages = 4096;
-
-// Three private-use characters that occur neither in the conversation nor in the template.
-struct Sentinels {
-  std::string open, close, end;
-};
-
-std::string private_use(uint32_t offset) {  // U+100000 + offset, four bytes of UTF-8
-  const uint32_t c = 0x100000 + offset;
-  return {static_cast<char>(0xF0 | (c >> 18)), static_cast<char>(0x80 | ((c >> 12) & 63)),
-          static_cast<char>(0x80 | ((c >> 6) & 63)), static_cast<char>(0x80 | (c & 63))};
-}
-
-std::optional<Sentinels> choose_sentinels(std::string_view texts, std::string_view source) {
-  std::vector<std::string> free;
-  for (uint32_t i = 0; i < 4096 && free.size() < 3; ++i) {
-    std::string c = private_use(i);
-    if (texts.find(c) == std::string_view::npos && source.find(c) == std::string_view::npos) {
-      free.push_back(std::move(c));
-    }
-  }
-  if (free.size() < 3) return std::nullopt;
-  return Sentinels{free[0], free[1], free[2]};
-}
-
-bool any_string(const Json& value, const SpecialPieces& special) {
-  if (value.is_string()) return special.occurs_in(value.get_ref<const std::string&>());
-  if (value.is_array()) {
-    for (const Json& item : value) {
-      if (any_string(item, special)) return true;
-    }
-  } else if (value.is_object()) {
-    for (const auto& [key, item] : value.items()) {
-      if (special.occurs_in(key) || any_string(item, special)) return true;
-    }
-  }
-  return false;
-}
-
-Json marked(const Json& value, const SpecialPieces& special, const Sentinels& s) {
-  if (value.is_string()) return special.mark(value.get_ref<const std::string&>(), s.open, s.close);
-  if (value.is_array()) {
-    Json out = Json::array();
-    for (const Json& item : value) out.push_back(marked(item, special, s));
-    return out;
-  }
-  if (value.is_object()) {
-    Json out = Json::object();
-    for (const auto& [key, item] : value.items()) {
-      out[special.mark(key, s.open, s.close)] = marked(item, special, s);
-    }
-    return out;
-  }
-  return value;
-}
-
-// nullopt: the template tore a marked piece apart, so it cannot be told from the template's text.
-std::optional<std::vector<int32_t>> encode_marked(const Tokenizer& tokenizer, std::string_view text,
-                                                  const Sentinels& s, bool add_special) {
-  // A template that escapes non-ASCII characters in JSON would hide the marks.
-  if (text.find("\\udbc") != std::string_view::npos ||
-      text.find("\\uDBC") != std::string_view::npos) {
-    return std::nullopt;
-  }
-  std::vector<int32_t> ids;
-  const auto append = [&](std::string_view part, bool trusted) {
-    if (part.empty()) return;
-    const auto more = tokenizer.encode(part, add_special && ids.empty(), trusted);
-    ids.insert(ids.end(), more.begin(), more.end());
-  };
-  while (!text.empty()) {
-    const size_t open = std::min(text.find(s.open), text.size());
-    if (text.substr(0, open).find(s.close) != std::string_view::npos) return std::nullopt;
-    append(text.substr(0, open), true);
-    if (open == text.size()) break;
-    text.remove_prefix(open + s.open.size());
-    const size_t close = text.find(s.close);
-    if (close == std::string_view::npos ||
-        text.substr(0, close).find(s.open) != std::string_view::npos) {
-      return std::nullopt;
-    }
-    append(text.substr(0, close), false);
-    text.remove_prefix(close + s.close.size());
-  }
-  return ids;
-}
 
 // Parts of the kind {"type": "text"} are joined by line ends, as vLLM does.
 std::string read_content(FieldReader& message, const Json& content) {
@@ -207,7 +117,7 @@ void read_tools(FieldReader& fields, Json& context) {
   if (tools != nullptr && (choice == nullptr || *choice != Json("none"))) context["tools"] = *tools;
 }
 
-Json read_context(FieldReader& fields, const ApiModel& model, bool& continues) {
+Json read_context(FieldReader& fields, bool& continues) {
   Json context = {{"messages", Json::array()}};
   const Json* messages = fields.find_array("messages");
   if (!fields.ok()) return context;
@@ -236,11 +146,6 @@ Json read_context(FieldReader& fields, const ApiModel& model, bool& continues) {
     fields.fail("continue_final_message", "excludes \"add_generation_prompt\": true");
   }
   context["add_generation_prompt"] = add_generation_prompt && !continues;
-  const auto piece = [&](int32_t id) {
-    return id >= 0 ? model.tokenizer->piece(id) : std::string();
-  };
-  context["bos_token"] = piece(model.tokenizer->bos());
-  context["eos_token"] = piece(model.tokenizer->eos());
   return context;
 }
 
@@ -251,7 +156,7 @@ void read_template_options(FieldReader& fields, Json& context) {
   if (options == nullptr) return;
   if (options->size() > 64) return fields.fail("chat_template_kwargs", "at most 64 are accepted");
   for (const auto& [key, value] : options->items()) {
-    if (context.contains(key)) {
+    if (context.contains(key) || key == "bos_token" || key == "eos_token") {
       return fields.fail("chat_template_kwargs", "must not name what the request sets elsewhere");
     }
     context[key] = value;
@@ -263,51 +168,17 @@ void read_template_options(FieldReader& fields, Json& context) {
 void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out, bool& continues) {
   bool add_special = false;  // the template writes the beginning of the text itself
   fields.read("add_special_tokens", add_special);
-  Json context = read_context(fields, model, continues);
+  Json context = read_context(fields, continues);
   read_template_options(fields, context);
   if (!fields.ok()) return;
   if (model.chat_template == nullptr) {
     return fields.fail("messages", "this model has no chat template; use /v1/completions");
   }
-  const Json own_bos = context["bos_token"], own_eos = context["eos_token"];
-  context.erase("bos_token");
-  context.erase("eos_token");
-  const bool forged = any_string(context, model.special);
-  Sentinels s;
-  if (forged || continues) {
-    auto chosen = choose_sentinels(dump_json(context), model.chat_template->source());
-    if (!chosen) return fields.fail("messages", "too many private-use characters");
-    s = *std::move(chosen);
-  }
-  if (forged) context = marked(context, model.special, s);
-  if (continues) {
-    Json& last = context["messages"].back()["content"];
-    last = last.get<std::string>() + s.end;
-  }
-  context["bos_token"] = own_bos;
-  context["eos_token"] = own_eos;
-  auto rendered = model.chat_template->render(context);
-  if (!rendered.ok()) {
-    return fields.fail("messages",
-                       "the model's chat template refuses them: " + message_of(rendered.status()));
-  }
-  if (continues) {
-    const size_t end = rendered->rfind(s.end);
-    if (end == std::string::npos) {
-      return fields.fail("continue_final_message", "the template does not show the last message");
-    }
-    rendered->resize(end);
-  }
-  if (forged) {
-    auto ids = encode_marked(*model.tokenizer, *rendered, s, add_special);
-    if (!ids)
-      return fields.fail("messages",
-                         "special tokens in them cannot be kept apart from the template");
-    out.tokens = *std::move(ids);
-  } else {
-    out.tokens = model.tokenizer->encode(*rendered, add_special, true);
-  }
-  if (out.tokens.empty()) fields.fail("messages", "the template makes an empty prompt of them");
+  auto tokens =
+      chat_prompt(*model.tokenizer, *model.chat_template, model.special, std::move(context),
+                  {.continues = continues, .add_special = add_special});
+  if (!tokens.ok()) return fields.fail("messages", message_of(tokens.status()));
+  out.tokens = *std::move(tokens);
 }
 
 }  // namespace pagefold

@@ -43,7 +43,11 @@ std::string Choice::push(const TokenEvent& event) {
   return text;
 }
 
-std::string Choice::finish() { return decoder_.finish(); }
+std::string Choice::finish() {
+  std::string text = decoder_.finish();
+  stopped_ = stopped_ || decoder_.stopped();
+  return text;
+}
 
 std::string_view Choice::finish_reason(const GenerationResult& result) const {
   return stopped_ ? finish_reason_name(FinishReason::stop) : finish_reason_name(result.reason);

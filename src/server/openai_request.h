@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "api/loaded_model.h"
+#include "api/special_pieces.h"
 #include "base/json.h"
 #include "pagefold/options.h"
 #include "server/api_error.h"
-#include "server/special_pieces.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -94,14 +94,6 @@ void read_logprobs(FieldReader& fields, bool chat, SamplingOptions& out) {
   if (prompt) out.prompt_logprobs = static_cast<int32_t>(*prompt);
 }
 
-void apply_defaults(const GenerationDefaults& d, SamplingOptions& out) {
-  if (d.temperature) out.temperature = *d.temperature;
-  if (d.top_p) out.top_p = *d.top_p;
-  if (d.min_p) out.min_p = *d.min_p;
-  if (d.repetition_penalty) out.repetition_penalty = *d.repetition_penalty;
-  if (d.top_k) out.top_k = *d.top_k;
-}
-
 void read_max_tokens(FieldReader& fields, CompletionRequest& out) {
   std::optional<int64_t> max_tokens;
   fields.read("max_tokens", max_tokens, out.echo ? 0 : 1, kInt64Max);

@@ -36,6 +36,23 @@ size_t open_suffix(std::string_view text, const std::vector<std::string>& stops)
   return longest;
 }
 
+// The same when the last `half` bytes are an unfinished character: they may still be completed, or
+// turn out broken and become U+FFFD, which a stop string may contain.
+size_t open_suffix(std::string_view text, size_t half, const std::vector<std::string>& stops) {
+  size_t longest = std::max(half, open_suffix(text, stops));
+  if (half == 0) return longest;
+  const std::string_view whole = text.substr(0, text.size() - half);
+  for (const std::string& stop : stops) {
+    for (size_t at = stop.find(kReplacementChar); at != std::string::npos;
+         at = stop.find(kReplacementChar, at + 1)) {
+      if (at + half > longest && whole.ends_with(std::string_view(stop).substr(0, at))) {
+        longest = at + half;
+      }
+    }
+  }
+  return longest;
+}
+
 // Repairs text in place; the number of bytes at the end that may still become a character.
 size_t repair(std::string& text) {
   std::string out;
@@ -73,15 +90,19 @@ std::string StreamDecoder::push(int32_t token) {
   }
   first_ = false;
   pending_ += bytes;
-  const size_t open = repair(pending_);
-  const size_t whole = pending_.size() - open;
+  return release(repair(pending_));
+}
+
+// What of pending_ is final; its last `half` bytes are an unfinished character.
+std::string StreamDecoder::release(size_t half) {
+  const size_t whole = pending_.size() - half;
   const Found found = find_stop(std::string_view(pending_).substr(0, whole), options_.stop);
   if (found.stop != nullptr) {
     matched_ = *found.stop;
     pending_.resize(options_.include_stop ? found.end : found.begin);
     return std::exchange(pending_, {});
   }
-  const size_t held = std::max(open, open_suffix(pending_, options_.stop));
+  const size_t held = open_suffix(pending_, half, options_.stop);
   std::string ready = pending_.substr(0, pending_.size() - held);
   pending_.erase(0, ready.size());
   return ready;
@@ -89,7 +110,9 @@ std::string StreamDecoder::push(int32_t token) {
 
 std::string StreamDecoder::finish() {
   if (stopped()) return {};
-  return sanitize_utf8(std::exchange(pending_, {}));
+  pending_ = sanitize_utf8(pending_);
+  std::string text = release(0);  // a half character that became U+FFFD may complete a stop string
+  return text + std::exchange(pending_, {});
 }
 
 }  // namespace pagefold

@@ -24,12 +24,14 @@ class StreamDecoder {
   // Text that is final after this token ("" if it must wait). After stopped() everything returns
   // "".
   std::string push(int32_t token);
-  // The rest at the end of the answer; a lone half character becomes U+FFFD.
+  // The rest at the end of the answer; a lone half character becomes U+FFFD (which may complete a
+  // stop string).
   std::string finish();
   bool stopped() const { return !matched_.empty(); }
   const std::string& stop_string() const { return matched_; }
 
  private:
+  std::string release(size_t half);
   const Tokenizer& tokenizer_;
   Options options_;
   std::string pending_;  // bytes not emitted yet

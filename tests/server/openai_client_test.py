@@ -1,51 +1,21 @@
-"""Black box: the real openai client against a running server.
+"""The real openai client against a running server."""
 
-  python tests/server/openai_client_test.py --binary build/release/bin/pagefold --model MODEL
-
-Prints "N passed, N failed"; exits non-zero if something failed.
-"""
-
-import argparse
 import concurrent.futures
 import json
-import re
-import socket
-import subprocess
 import sys
-import threading
 import time
-import traceback
-import urllib.error
-import urllib.request
+from pathlib import Path
 
 import openai
 
-TESTS = []
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import harness  # noqa: E402
+from harness import until  # noqa: E402
 
 
-def test(f):
-    TESTS.append(f)
-    return f
-
-
-class Server:
-    """A server process on a free port; its log is read until it listens."""
-
-    def __init__(self, binary, model):
-        self.process = subprocess.Popen(
-            [binary, "serve", model, "--port", "0"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.log = []
-        self.url = None
-        for line in self.process.stderr:
-            self.log.append(line)
-            found = re.search(r"listening on (http://\S+)", line)
-            if found:
-                self.url = found.group(1)
-                break
-        if self.url is None:
-            raise SystemExit("the server did not start:\n" + "".join(self.log))
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
+class ClientServer(harness.Server):
+    def __init__(self):
+        super().__init__("--max-model-len", "2048", "--kv-cache-memory-bytes", "512M")
         self.client = openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=120)
         self.model = self.client.models.list().data[0].id
 
@@ -56,32 +26,21 @@ class Server:
         return self.client.chat.completions.create(
             model=self.model, messages=[{"role": "user", "content": text}], **options)
 
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=30) as r:
-            return r.status, r.read().decode()
 
-    def post(self, path, body, timeout=30):
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, data, {"Content-Type": "application/json"}, method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as r:
-                return r.status, json.loads(r.read())
-        except urllib.error.HTTPError as e:
-            return e.code, json.loads(e.read())
+_server = None
 
-    def metric(self, name):
-        for line in self.get("/metrics")[1].splitlines():
-            if line.startswith(name + "{"):
-                return float(line.rsplit(" ", 1)[1])
-        raise AssertionError(f"no metric {name}")
+
+def server():
+    global _server
+    _server = _server or ClientServer()
+    return _server
 
 
 CAPITAL = "The capital of France is"
 
 
-@test
-def plain_completion(s):
+def test_plain_completion():
+    s = server()
     r = s.complete(CAPITAL, max_tokens=16, temperature=0)
     assert "Paris" in r.choices[0].text, r
     assert r.choices[0].finish_reason in ("stop", "length")
@@ -89,15 +48,15 @@ def plain_completion(s):
     assert r.usage.model_extra["kv"]["blocks"] > 0
 
 
-@test
-def plain_chat(s):
+def test_plain_chat():
+    s = server()
     r = s.chat("What is the capital of France?", max_tokens=32, temperature=0)
     assert r.choices[0].message.role == "assistant"
     assert "Paris" in r.choices[0].message.content, r
 
 
-@test
-def streams_equal_plain(s):
+def test_streams_equal_plain():
+    s = server()
     options = dict(max_tokens=40, temperature=0)
     plain = s.chat("Name three fruits.", **options)
     chunks = list(s.chat("Name three fruits.", stream=True,
@@ -112,8 +71,8 @@ def streams_equal_plain(s):
     assert "".join(c.choices[0].text for c in chunks) == plain.choices[0].text
 
 
-@test
-def stop_strings(s):
+def test_stop_strings():
+    s = server()
     full = s.complete(CAPITAL, max_tokens=30, temperature=0).choices[0].text
     stop = full[7:11]
     for stream in (False, True):
@@ -127,8 +86,8 @@ def stop_strings(s):
         assert reason == "stop"
 
 
-@test
-def logprobs(s):
+def test_logprobs():
+    s = server()
     r = s.chat("Say yes.", max_tokens=5, temperature=0, logprobs=True, top_logprobs=3)
     content = r.choices[0].logprobs.content
     assert len(content) == r.usage.completion_tokens
@@ -143,8 +102,8 @@ def logprobs(s):
     assert lp.text_offset == sorted(lp.text_offset)
 
 
-@test
-def several_choices(s):
+def test_several_choices():
+    s = server()
     r = s.complete("Once upon a time", max_tokens=12, n=2, seed=5, temperature=1.0)
     assert [c.index for c in r.choices] == [0, 1]
     assert r.choices[0].text != r.choices[1].text
@@ -154,15 +113,15 @@ def several_choices(s):
     assert len(r.choices) == 2
 
 
-@test
-def seeds_repeat(s):
+def test_seeds_repeat():
+    s = server()
     ask = lambda seed: s.complete("My favourite", max_tokens=16, seed=seed, temperature=1.0).choices[0].text
     assert ask(1) == ask(1)
     assert len({ask(i) for i in range(4)}) > 1
 
 
-@test
-def tokens_both_ways(s):
+def test_tokens_both_ways():
+    s = server()
     status, r = s.post("/tokenize", {"prompt": "Héllo, wörld 🙂"})
     assert status == 200 and r["count"] == len(r["tokens"])
     status, back = s.post("/detokenize", {"tokens": r["tokens"]})
@@ -171,8 +130,8 @@ def tokens_both_ways(s):
     assert ids.usage.prompt_tokens == r["count"]
 
 
-@test
-def errors_name_the_field(s):
+def test_errors_name_the_field():
+    s = server()
     chat = "/v1/chat/completions"
     good = {"messages": [{"role": "user", "content": "hi"}]}
     for path, body, param in [
@@ -197,22 +156,19 @@ def errors_name_the_field(s):
     assert s.get("/health")[0] == 200
 
 
-@test
-def tiny_temperatures_are_greedy(s):
+def test_tiny_temperatures_are_greedy():
+    s = server()
     want = s.complete(CAPITAL, max_tokens=8, temperature=0).choices[0].text
     for t in (1e-5, 1e-30, 5e-324):
         assert s.complete(CAPITAL, max_tokens=8, temperature=t).choices[0].text == want
 
 
-@test
-def a_leaving_client_frees_its_blocks(s):
+def test_a_leaving_client_frees_its_blocks():
+    s = server()
     for stream in (True, False):
-        host, port = re.match(r"http://(.*):(\d+)", s.url).groups()
-        body = json.dumps({"prompt": "Count: 1 2 3", "max_tokens": 1500, "ignore_eos": True,
-                           "temperature": 0, "stream": stream})
-        c = socket.create_connection((host, int(port)))
-        c.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                   f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+        body = {"prompt": "Count: 1 2 3", "max_tokens": 1500, "ignore_eos": True, "temperature": 0, "stream": stream}
+        c = s.socket()
+        c.sendall(harness.raw_post("/v1/completions", body))
         until(lambda: s.metric("vllm:num_requests_running") == 1)
         c.close()
         begin = time.monotonic()
@@ -222,15 +178,8 @@ def a_leaving_client_frees_its_blocks(s):
         assert tokens < 1500 * (1 if stream else 2), tokens
 
 
-def until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-
-
-@test
-def many_clients_get_their_solo_text(s):
+def test_many_clients_get_their_solo_text():
+    s = server()
     prompts = [f"{i} and {i + 1} are" for i in range(8)]
     ask = lambda p: s.complete(p, max_tokens=12, temperature=0).choices[0].text
     solo = [ask(p) for p in prompts]
@@ -238,32 +187,12 @@ def many_clients_get_their_solo_text(s):
         assert list(pool.map(ask, prompts)) == solo
 
 
-@test
-def stops_gracefully(s):
+def test_stops_gracefully():
+    global _server
+    s, _server = server(), None
     s.process.terminate()
     assert s.process.wait(timeout=60) == 0
 
 
-def main():
-    args = argparse.ArgumentParser()
-    args.add_argument("--binary", required=True)
-    args.add_argument("--model", required=True)
-    args = args.parse_args()
-    server = Server(args.binary, args.model)
-    failed = 0
-    try:
-        for t in TESTS:
-            try:
-                t(server)
-                print(f"ok      {t.__name__}")
-            except Exception:  # one broken test must not hide the others
-                failed += 1
-                print(f"FAILED  {t.__name__}\n{traceback.format_exc()}")
-    finally:
-        server.process.kill()
-    print(f"{len(TESTS) - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    harness.run_tests(globals())

@@ -56,6 +56,40 @@ TEST(StreamDecoder, StopStringsCutAnywhereNeverShow) {
   }
 }
 
+// A broken byte shows as U+FFFD, so a stop string may contain one, wherever the tokens are cut.
+TEST(StreamDecoder, StopStringsWithReplacementCharacters) {
+  const std::string bad = "\xEF\xBF\xBD";   // U+FFFD
+  const std::string text = "AB\xE2\x82 C";  // the beginning of a euro sign
+  for (uint32_t mask = 0; mask < (1u << text.size()); ++mask) {
+    for (const std::string& stop : {"B" + bad, bad + " C", "B" + bad + " C", bad}) {
+      const Streamed out = stream(cut(text, mask), {.stop = {stop}});
+      ASSERT_EQ(out.text, stop[0] == 'B' ? "A" : "AB") << stop << ' ' << mask;
+      ASSERT_TRUE(out.stopped);
+    }
+    const std::string shown = "AB" + bad + " C";
+    ASSERT_EQ(stream(cut(text, mask), {.stop = {"B" + bad + "C", bad + bad}}).text, shown);
+  }
+}
+
+TEST(StreamDecoder, StopStringsThatBeginInsideATokensHalfCharacter) {
+  const std::string text = "xB\xE2\x82\xAC!z";  // B, euro sign
+  for (uint32_t mask = 0; mask < (1u << text.size()); ++mask) {
+    for (const std::string stop : {"B\xE2\x82\xAC", "\xE2\x82\xAC!", "B\xE2\x82\xAC!z"}) {
+      ASSERT_EQ(stream(cut(text, mask), {.stop = {stop}}).text, stop[0] == 'B' ? "x" : "xB")
+          << mask;
+    }
+  }
+}
+
+TEST(StreamDecoder, AHalfCharacterAtTheEndCompletesAStopString) {
+  const std::string bad = "\xEF\xBF\xBD";
+  const Streamed out = stream({"A", "B\xE2"}, {.stop = {"B" + bad}});
+  EXPECT_EQ(out.text, "A");
+  EXPECT_TRUE(out.stopped);
+  EXPECT_EQ(stream({"A", "B\xE2"}, {.stop = {"B" + bad}, .include_stop = true}).text, "AB" + bad);
+  EXPECT_EQ(stream({"A", "B\xE2"}, {.stop = {"B" + bad + "C"}}).text, "AB" + bad);
+}
+
 TEST(StreamDecoder, NearMissesComeOutInFull) {
   for (const std::string text :
        {"a\n\nUse it", "a\n\n\nUser", "\n\nUser", "\n\nUs\n\nUser;", "\n"}) {

@@ -1,4 +1,4 @@
-#include "server/special_pieces.h"
+#include "api/special_pieces.h"
 
 #include <algorithm>
 

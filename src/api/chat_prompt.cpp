@@ -1,0 +1,147 @@
+// Text of a conversation must not become control tokens. The template's own text is encoded with
+// special tokens recognised. If a string of the conversation contains a special token's text, each
+// such piece is put between two private-use characters before rendering; afterwards the rendered
+// text is cut there, and the pieces are encoded as ordinary characters. A cut may change how the
+// neighbouring characters merge, so it is made only where it is needed: conversations without such
+// pieces give exactly the ids of the template's text.
+#include "api/chat_prompt.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace pagefold {
+namespace {
+
+// Three private-use characters that occur neither in the conversation nor in the template.
+struct Sentinels {
+  std::string open, close, end;
+};
+
+std::string private_use(uint32_t offset) {  // U+100000 + offset, four bytes of UTF-8
+  const uint32_t c = 0x100000 + offset;
+  return {static_cast<char>(0xF0 | (c >> 18)), static_cast<char>(0x80 | ((c >> 12) & 63)),
+          static_cast<char>(0x80 | ((c >> 6) & 63)), static_cast<char>(0x80 | (c & 63))};
+}
+
+std::optional<Sentinels> choose_sentinels(std::string_view texts, std::string_view source) {
+  std::vector<std::string> free;
+  for (uint32_t i = 0; i < 4096 && free.size() < 3; ++i) {
+    std::string c = private_use(i);
+    if (texts.find(c) == std::string_view::npos && source.find(c) == std::string_view::npos) {
+      free.push_back(std::move(c));
+    }
+  }
+  if (free.size() < 3) return std::nullopt;
+  return Sentinels{free[0], free[1], free[2]};
+}
+
+bool any_string(const Json& value, const SpecialPieces& special) {
+  if (value.is_string()) return special.occurs_in(value.get_ref<const std::string&>());
+  if (value.is_array()) {
+    for (const Json& item : value) {
+      if (any_string(item, special)) return true;
+    }
+  } else if (value.is_object()) {
+    for (const auto& [key, item] : value.items()) {
+      if (special.occurs_in(key) || any_string(item, special)) return true;
+    }
+  }
+  return false;
+}
+
+Json marked(const Json& value, const SpecialPieces& special, const Sentinels& s) {
+  if (value.is_string()) return special.mark(value.get_ref<const std::string&>(), s.open, s.close);
+  if (value.is_array()) {
+    Json out = Json::array();
+    for (const Json& item : value) out.push_back(marked(item, special, s));
+    return out;
+  }
+  if (value.is_object()) {
+    Json out = Json::object();
+    for (const auto& [key, item] : value.items()) {
+      out[special.mark(key, s.open, s.close)] = marked(item, special, s);
+    }
+    return out;
+  }
+  return value;
+}
+
+// nullopt: the template tore a marked piece apart, so it cannot be told from the template's text.
+std::optional<std::vector<int32_t>> encode_marked(const Tokenizer& tokenizer, std::string_view text,
+                                                  const Sentinels& s, bool add_special) {
+  // A template that escapes non-ASCII characters in JSON would hide the marks.
+  if (text.find("\\udbc") != std::string_view::npos ||
+      text.find("\\uDBC") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::vector<int32_t> ids;
+  const auto append = [&](std::string_view part, bool trusted) {
+    if (part.empty()) return;
+    const auto more = tokenizer.encode(part, add_special && ids.empty(), trusted);
+    ids.insert(ids.end(), more.begin(), more.end());
+  };
+  while (!text.empty()) {
+    const size_t open = std::min(text.find(s.open), text.size());
+    if (text.substr(0, open).find(s.close) != std::string_view::npos) return std::nullopt;
+    append(text.substr(0, open), true);
+    if (open == text.size()) break;
+    text.remove_prefix(open + s.open.size());
+    const size_t close = text.find(s.close);
+    if (close == std::string_view::npos ||
+        text.substr(0, close).find(s.open) != std::string_view::npos) {
+      return std::nullopt;
+    }
+    append(text.substr(0, close), false);
+    text.remove_prefix(close + s.close.size());
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<std::vector<int32_t>> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                         const SpecialPieces& special, Json context,
+                                         const ChatPromptOptions& options) {
+  const bool forged = any_string(context, special);
+  Sentinels s;
+  if (forged || options.continues) {
+    auto chosen = choose_sentinels(dump_json(context), chat.source());
+    if (!chosen) return bad_input("too many private-use characters");
+    s = *std::move(chosen);
+  }
+  if (forged) context = marked(context, special, s);
+  if (options.continues) {
+    Json& last = context["messages"].back()["content"];
+    last = last.get<std::string>() + s.end;
+  }
+  const auto piece = [&](int32_t id) { return id >= 0 ? tokenizer.piece(id) : std::string(); };
+  context["bos_token"] = piece(tokenizer.bos());
+  context["eos_token"] = piece(tokenizer.eos());
+  auto rendered = chat.render(context);
+  if (!rendered.ok()) {
+    return bad_input("the model's chat template refuses them: {}", message_of(rendered.status()));
+  }
+  if (options.continues) {
+    const size_t end = rendered->rfind(s.end);
+    if (end == std::string::npos) {
+      return bad_input("continue_final_message: the template does not show the last message");
+    }
+    rendered->resize(end);
+  }
+  std::vector<int32_t> ids;
+  if (forged) {
+    auto kept_apart = encode_marked(tokenizer, *rendered, s, options.add_special);
+    if (!kept_apart) {
+      return bad_input("special tokens in them cannot be kept apart from the template");
+    }
+    ids = *std::move(kept_apart);
+  } else {
+    ids = tokenizer.encode(*rendered, options.add_special, true);
+  }
+  if (ids.empty()) return bad_input("the template makes an empty prompt of them");
+  return ids;
+}
+
+}  // namespace pagefold
