@@ -13,7 +13,8 @@
                        const AttentionPartial& into);                                           \
   void attention_finish(int n_queries, int head_dim, const AttentionPartial& total, float* out, \
                         int64_t ldo);                                                           \
-  void attention_mass(const float* scores, const float* lse, int queries, int slots, float* mass);
+  void attention_mass(const float* weights, const float* factor, int queries, int slots,        \
+                      bool squared, float* mass);
 
 namespace pagefold::kernels::scalar {
 PF_DECLARE_ATTENTION

@@ -45,6 +45,8 @@ class CpuBackend final : public Backend {
   void read_keys(const TableView& table, int64_t n, float* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
   uint64_t kv_resident_bytes() const override { return arena_.resident_bytes(); }
+  // Row 0 of a buffer [max_rows][cols]. For tests.
+  float* buffer_data(BufferId b) { return row(b, 0); }
 
  private:
   struct Buffer {
