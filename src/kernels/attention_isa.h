@@ -14,7 +14,9 @@
   void attention_finish(int n_queries, int head_dim, const AttentionPartial& total, float* out, \
                         int64_t ldo);                                                           \
   void attention_mass(const float* weights, const float* factor, int queries, int slots,        \
-                      bool squared, float* mass);
+                      bool squared, float* mass);                                              \
+  void page_scores(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,  \
+                   int head_dim, float* scores);
 
 namespace pagefold::kernels::scalar {
 PF_DECLARE_ATTENTION

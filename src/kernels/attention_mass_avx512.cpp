@@ -14,4 +14,9 @@ void attention_mass(const float* weights, const float* factor, int queries, int 
     add_mass<false>(weights, factor, queries, slots, mass);
 }
 
+void page_scores(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,
+                 int head_dim, float* scores) {
+  score_pages(bounds, blocks, n, q, group, head_dim, scores);
+}
+
 }  // namespace pagefold::kernels::avx512

@@ -147,5 +147,30 @@ PF_INLINE void add_mass(const float* weights, const float* factor, int queries, 
   for (int i = 0; i < slots - s; ++i) mass[s + i] = tail[i];
 }
 
+PF_INLINE float page_score(const float* lo, const float* q, int dim) {
+  const float* hi = lo + dim;
+  Vec::F sum = Vec::zero();
+  for (int d = 0; d < dim; d += 16) {
+    const int n = dim - d < 16 ? 8 : 16;
+    const Vec::F x = Vec::load_n(q + d, n);
+    sum = Vec::add(
+        sum, Vec::max(Vec::mul(x, Vec::load_n(lo + d, n)), Vec::mul(x, Vec::load_n(hi + d, n))));
+  }
+  return Vec::reduce_add(sum);
+}
+
+PF_INLINE void score_pages(const float* bounds, const uint32_t* blocks, int n, const float* q,
+                           int group, int dim, float* scores) {
+  for (int i = 0; i < n; ++i) {
+    const float* lo = bounds + int64_t{blocks[i]} * 2 * dim;
+    float best = -__builtin_inff();
+    for (int g = 0; g < group; ++g) {
+      const float score = page_score(lo, q + g * dim, dim);
+      if (score > best) best = score;
+    }
+    scores[i] = best;
+  }
+}
+
 }  // namespace
 }  // namespace pagefold::kernels

@@ -202,4 +202,22 @@ void attention_mass(const float* weights, const float* factor, int queries, int 
   }
 }
 
+void page_scores(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,
+                 int head_dim, float* scores) {
+  for (int i = 0; i < n; ++i) {
+    const float* lo = bounds + int64_t{blocks[i]} * 2 * head_dim;
+    const float* hi = lo + head_dim;
+    scores[i] = kNegInf;
+    for (int g = 0; g < group; ++g) {
+      float sum = 0;
+      for (int d = 0; d < head_dim; ++d) {
+        const float x = q[g * head_dim + d];
+        const float a = x * lo[d], b = x * hi[d];
+        sum += a > b ? a : b;
+      }
+      if (sum > scores[i]) scores[i] = sum;
+    }
+  }
+}
+
 }  // namespace pagefold::kernels::scalar

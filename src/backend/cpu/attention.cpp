@@ -44,6 +44,15 @@ int observed_tile_rows(int64_t parts, int group) {
   return static_cast<int>(std::clamp<int64_t>(fit, least, kTileRows));
 }
 
+// Scores are computed for whole runs of strips: blocks that are gone are read as a neighbour, and
+// their live bits hide it.
+void fill_gaps(const BlockId* blocks, int64_t n, BlockId* out) {
+  BlockId some = 0;
+  for (int64_t i = 0; i < n; ++i)
+    if (blocks[i] != kNoBlock) some = blocks[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = blocks[i] != kNoBlock ? blocks[i] : some;
+}
+
 }  // namespace
 
 void Attention::Counters::resize(size_t n) {
@@ -65,6 +74,18 @@ SlotSource Attention::source_of(const KvArena& arena, const Args& args, int seq,
     if (args.sink_q != nullptr && signals->sink_shift != 0)
       s.sinks = std::min(signals->sink_slots, table.len);
     if (signals->live != nullptr) s.live = signals->live[index];
+  }
+  if (args.selection != nullptr) {
+    const PageSelection& chosen = args.selection[seq * args.shape.n_kv_heads + head];
+    if (!chosen.index.empty()) {
+      s.blocks = chosen.blocks.data();
+      s.index = chosen.index.data();
+      s.len = (static_cast<int64_t>(chosen.index.size()) - 1) * s.block_size +
+              table.len % s.block_size;
+      int64_t first = 0;  // selected blocks that are the table's first
+      while (chosen.index[static_cast<size_t>(first)] == first) ++first;
+      s.sinks = std::min(s.sinks, first * s.block_size);
+    }
   }
   return s;
 }
@@ -266,10 +287,16 @@ void Attention::run_part(const KvArena& arena, const Args& args, const Tile& til
     hi[r] = static_cast<int16_t>(std::clamp<int64_t>(end - part.origin, 0, kChunkSlots));
   }
   uint32_t live[kChunkSlots / 32];
-  if (t.live != nullptr) live_mask(t, part.origin, live);
+  BlockId held[kChunkSlots / kernels::kStripSlots];
+  if (t.live != nullptr) {
+    live_mask(t, part.origin, live);
+    const int64_t blocks = std::min<int64_t>(
+        kChunkSlots / block_size, (end - part.origin + block_size - 1) / block_size);
+    fill_gaps(t.blocks + part.origin / block_size, blocks, held);
+  }
   kernels::AttentionChunkArgs a;
   a.base = arena.base();
-  a.blocks = t.blocks + part.origin / block_size;
+  a.blocks = t.live != nullptr ? held : t.blocks + part.origin / block_size;
   a.slots = static_cast<int>(std::min<int64_t>(kChunkSlots, end - part.origin));
   a.q = part.sink ? q.sink : q.normal;
   a.rows = tile.rows;
@@ -281,7 +308,7 @@ void Attention::run_part(const KvArena& arena, const Args& args, const Tile& til
   a.weights = weights;
   const int64_t rest = end - part.origin - kChunkSlots;
   if (rest > 0) {
-    a.next_blocks = a.blocks + kChunkSlots / block_size;
+    a.next_blocks = t.blocks + (part.origin + kChunkSlots) / block_size;
     a.next_count =
         static_cast<int>((std::min<int64_t>(rest, kChunkSlots) + block_size - 1) / block_size);
   }

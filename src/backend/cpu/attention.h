@@ -21,6 +21,7 @@
 #include "backend/cpu/kv_arena.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/observe.h"
+#include "backend/cpu/quest.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
@@ -39,6 +40,8 @@ class Attention {
     float* out = nullptr;  // [rows][n_heads * head_dim]
     // q rotated for the sink slots, [rows][n_heads * head_dim]; null: no sequence has such.
     const float* sink_q = nullptr;
+    // Blocks to read, [seqs][n_kv_heads]; null: all. An empty selection: all.
+    const PageSelection* selection = nullptr;
   };
   // K and V of the step's rows are in the cache already.
   void run(const KvArena& arena, const Args& args);
