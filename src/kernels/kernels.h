@@ -89,8 +89,8 @@ struct Kernels {
   // mass: [slots], slots <= 256. The weights of slots up to a multiple of 16 are read.
   void (*attention_mass)(const float* weights, const float* factor, int queries, int slots,
                          bool squared, float* mass);
-  // Quest: scores[i] = max over the `group` queries of sum_c max(q_c lo_c, q_c hi_c), an upper bound
-  // of q . k for every key of block blocks[i]. bounds: [block id][lo, hi][head_dim]; q:
+  // Quest: scores[i] = max over the `group` queries of sum_c max(q_c lo_c, q_c hi_c), an upper
+  // bound of q . k for every key of block blocks[i]. bounds: [block id][lo, hi][head_dim]; q:
   // [group][head_dim].
   void (*page_scores)(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,
                       int head_dim, float* scores);

@@ -107,8 +107,8 @@ class Rig {
     const SeqRows seq{0, rows, tables.data(), signals};
     AttentionShape shape{o_.n_heads, o_.n_kv_heads, o_.head_dim,
                          1.0f / std::sqrt(static_cast<float>(o_.head_dim)), o_.window};
-    RopeShape rope{o_.head_dim, half_layout, cos_.data(), sin_.data(), sink_cos_.data(),
-                   sink_sin_.data()};
+    RopeShape rope{o_.head_dim, half_layout,      cos_.data(),
+                   sin_.data(), sink_cos_.data(), sink_sin_.data()};
     backend_->attention(0, {&seq, 1}, qkv_, shape, rope, {}, {}, 0, out_);
     len_ += rows;
     const float* out = backend_->buffer_data(out_);
@@ -117,8 +117,7 @@ class Rig {
 
   // Probabilities of row `row` for query head `head` over slots [0, row], in double. hidden: slots
   // that do not count. q: another query than the row's own for slots below `sinks`.
-  std::vector<double> probabilities(int64_t row, int head,
-                                    const std::vector<bool>& hidden = {}) {
+  std::vector<double> probabilities(int64_t row, int head, const std::vector<bool>& hidden = {}) {
     const int64_t first = o_.window > 0 ? std::max<int64_t>(0, row + 1 - o_.window) : 0;
     std::vector<double> p(static_cast<size_t>(row + 1), 0.0);
     double max = -std::numeric_limits<double>::infinity(), sum = 0;

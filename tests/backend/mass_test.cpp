@@ -30,8 +30,7 @@ void expect_mass(Rig& rig, const Observed& seen, int total, int first, int last,
     for (int row = first; row < last; ++row) {
       for (int g = 0; g < rig.group(); ++g) {
         const auto p = rig.probabilities(row, kv * rig.group() + g);
-        for (size_t s = 0; s < p.size(); ++s)
-          want[s] += squared ? p[s] * p[s] : p[s] / rig.group();
+        for (size_t s = 0; s < p.size(); ++s) want[s] += squared ? p[s] * p[s] : p[s] / rig.group();
       }
     }
     // L sums weights that were rounded for bfloat16 values: half an ulp each, 2^-9.

@@ -15,8 +15,7 @@ using kernels::kChunkSlots;
 
 constexpr int kTileRows =
     32;  // rows of a tile: enough to reuse each K register, small enough for L1
-constexpr int kSplitRows =
-    4;  // tiles of at most this many rows may be split over threads by parts
+constexpr int kSplitRows = 4;  // tiles of at most this many rows may be split over threads by parts
 // Weights of an observed tile: half of L2 or less, but not so few queries that keys are read from
 // memory for little work.
 constexpr int64_t kStripFloats = 192 * 1024;
@@ -80,8 +79,8 @@ SlotSource Attention::source_of(const KvArena& arena, const Args& args, int seq,
     if (!chosen.index.empty()) {
       s.blocks = chosen.blocks.data();
       s.index = chosen.index.data();
-      s.len = (static_cast<int64_t>(chosen.index.size()) - 1) * s.block_size +
-              table.len % s.block_size;
+      s.len =
+          (static_cast<int64_t>(chosen.index.size()) - 1) * s.block_size + table.len % s.block_size;
       int64_t first = 0;  // selected blocks that are the table's first
       while (chosen.index[static_cast<size_t>(first)] == first) ++first;
       s.sinks = std::min(s.sinks, first * s.block_size);
@@ -290,8 +289,8 @@ void Attention::run_part(const KvArena& arena, const Args& args, const Tile& til
   BlockId held[kChunkSlots / kernels::kStripSlots];
   if (t.live != nullptr) {
     live_mask(t, part.origin, live);
-    const int64_t blocks = std::min<int64_t>(
-        kChunkSlots / block_size, (end - part.origin + block_size - 1) / block_size);
+    const int64_t blocks = std::min<int64_t>(kChunkSlots / block_size,
+                                             (end - part.origin + block_size - 1) / block_size);
     fill_gaps(t.blocks + part.origin / block_size, blocks, held);
   }
   kernels::AttentionChunkArgs a;

@@ -48,12 +48,12 @@ class Attention {
 
  private:
   struct Tile {
-    int seq, head, row, rows;   // row: within the sequence's rows
-    int part_begin, part_end;   // visible parts
-    int partial = -1;           // first kept partial, or -1: merged by one thread
-    int seen = -1;              // first kept strip of weights, if split and observed
-    int split = -1;             // index in left_
-    int turn = -1;              // place among the observed tiles of the table, or -1: not observed
+    int seq, head, row, rows;  // row: within the sequence's rows
+    int part_begin, part_end;  // visible parts
+    int partial = -1;          // first kept partial, or -1: merged by one thread
+    int seen = -1;             // first kept strip of weights, if split and observed
+    int split = -1;            // index in left_
+    int turn = -1;             // place among the observed tiles of the table, or -1: not observed
   };
   struct Unit {
     int tile, part_begin, part_end;
@@ -106,12 +106,12 @@ class Attention {
   std::vector<Unit> units_;
   std::vector<Scratch> scratch_;
   FloatBuffer kept_m_, kept_l_, kept_o_, kept_weights_;
-  size_t kept_ = 0;       // partials of kSplitRows rows each
-  size_t seen_ = 0;       // those whose weights are kept too
-  size_t split_ = 0;      // split tiles
-  size_t strip_ = 0;      // queries x parts of the largest observed tile of one thread
-  Counters left_;         // units of a split tile that are not done
-  Counters turn_;         // observed tiles of a table that are done, [seqs][n_kv_heads]
+  size_t kept_ = 0;   // partials of kSplitRows rows each
+  size_t seen_ = 0;   // those whose weights are kept too
+  size_t split_ = 0;  // split tiles
+  size_t strip_ = 0;  // queries x parts of the largest observed tile of one thread
+  Counters left_;     // units of a split tile that are not done
+  Counters turn_;     // observed tiles of a table that are done, [seqs][n_kv_heads]
   std::atomic<int> next_{0};
 };
 

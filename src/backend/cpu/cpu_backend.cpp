@@ -157,8 +157,7 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
   float* k_rows = first + int64_t{shape.n_heads + head} * dim;
   for (int r = 0; r < seq.n_rows; ++r) {
     const int64_t row = seq.row + r;
-    float* sink_q =
-        reindexes(seq) && sinks_ ? sink_q_.data() + row * shape.n_heads * dim : nullptr;
+    float* sink_q = reindexes(seq) && sinks_ ? sink_q_.data() + row * shape.n_heads * dim : nullptr;
     for (int64_t h = int64_t{head} * group; h < (head + 1) * group; ++h) {
       float* q = first + r * ld + h * dim;
       if (q_gamma) k_.rms_norm(q, q_gamma, eps, dim, q);
@@ -199,8 +198,8 @@ void CpuBackend::select_pages_of(int layer, const SeqRows& seq, int head, const 
                 out);
 }
 
-void CpuBackend::prepare_step(int layer, std::span<const SeqRows> seqs,
-                              const AttentionShape& shape, const RopeShape& rope) {
+void CpuBackend::prepare_step(int layer, std::span<const SeqRows> seqs, const AttentionShape& shape,
+                              const RopeShape& rope) {
   select_ = sinks_ = false;
   const int size = arena_.layout().block_size;
   for (const SeqRows& s : seqs) {
@@ -219,8 +218,9 @@ void CpuBackend::prepare_step(int layer, std::span<const SeqRows> seqs,
   PF_CHECK(!sinks_ || rope.sink_cos != nullptr, "re-indexing without angles for the sinks");
   if (select_) selection_.resize(seqs.size() * static_cast<size_t>(shape.n_kv_heads));
   if (sinks_) {
-    PF_CHECK(sink_q_.ensure(static_cast<size_t>(limits_.max_rows) *
-                            static_cast<size_t>(shape.n_heads * shape.head_dim))
+    PF_CHECK(sink_q_
+                 .ensure(static_cast<size_t>(limits_.max_rows) *
+                         static_cast<size_t>(shape.n_heads * shape.head_dim))
                  .ok(),
              "out of memory");
   }
@@ -240,9 +240,8 @@ void CpuBackend::attention(int layer, std::span<const SeqRows> seqs, BufferId qk
     rotate_and_append(layer, seq, head, row(qkv, 0), shape, rope, vector(q_gamma), vector(k_gamma),
                       eps);
     if (select_)
-      select_pages_of(layer, seq, head,
-                      row(qkv, seq.row) + int64_t{head} * group * shape.head_dim, shape,
-                      selection_[static_cast<size_t>(i)]);
+      select_pages_of(layer, seq, head, row(qkv, seq.row) + int64_t{head} * group * shape.head_dim,
+                      shape, selection_[static_cast<size_t>(i)]);
   });
   attention_.run(arena_, {.seqs = seqs,
                           .layer = layer,

@@ -47,8 +47,8 @@ class CpuBackend final : public Backend {
   uint64_t kv_resident_bytes() const override { return arena_.resident_bytes(); }
   Status enable_page_bounds() override;
   uint64_t page_bounds_bytes() const override { return bounds_.bytes_per_block(); }
-  // To be called when slots of blocks [first, first + count) of a table were moved or copied; filled:
-  // the table's slots. Does nothing unless bounds are kept.
+  // To be called when slots of blocks [first, first + count) of a table were moved or copied;
+  // filled: the table's slots. Does nothing unless bounds are kept.
   void refresh_page_bounds(const BlockId* blocks, int64_t first, int64_t count, int64_t filled) {
     if (bounds_.enabled()) bounds_.refresh(arena_, blocks, first, count, filled);
   }

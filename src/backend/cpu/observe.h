@@ -25,10 +25,10 @@ inline ObservedRows observed_rows(const SeqRows& seq) {
 // A tile of observed rows whose attention is complete.
 struct ObservedTile {
   const SeqSignals* signals = nullptr;
-  int table = 0;                // layer * n_kv_heads + head
-  int row = 0, rows = 0;        // of the sequence's rows in the step
-  int group = 1;                // query index = (row - tile.row) * group + head of the group
-  int64_t window = 0;           // AttentionShape::window
+  int table = 0;          // layer * n_kv_heads + head
+  int row = 0, rows = 0;  // of the sequence's rows in the step
+  int group = 1;          // query index = (row - tile.row) * group + head of the group
+  int64_t window = 0;     // AttentionShape::window
   int part_begin = 0, part_end = 0;
   const float* weights = nullptr;  // [part_end - part_begin][stride][256]
   const float* part_m = nullptr;   // [part_end - part_begin][stride]

@@ -74,11 +74,12 @@ void PageBounds::refresh(const KvArena& arena, const BlockId* blocks, int64_t fi
           std::clamp<int64_t>(slots - strip * kernels::kStripSlots, 0, kernels::kStripSlots));
       for (int d = 0; d < layout_.head_dim; ++d) {
         // [d][16], or [d / 2][16][2]: paged.h.
-        const std::byte* row = block + (pairs ? (d / 2 * 32 + d % 2) * 2
-                                              : d * kernels::kStripSlots * static_cast<int>(element));
+        const std::byte* row =
+            block + (pairs ? (d / 2 * 32 + d % 2) * 2
+                           : d * kernels::kStripSlots * static_cast<int>(element));
         for (int lane = 0; lane < lanes; ++lane) {
-          const float v = stored(row + static_cast<size_t>(lane) * element * (pairs ? 2 : 1),
-                                 layout_.k_dtype);
+          const float v =
+              stored(row + static_cast<size_t>(lane) * element * (pairs ? 2 : 1), layout_.k_dtype);
           lo[d] = std::min(lo[d], v);
           hi[d] = std::max(hi[d], v);
         }
