@@ -70,9 +70,11 @@ struct StepLimits {
 struct SeqSignals {
   // What to record while attention runs (kv/signals.h); null: nothing.
   const Observation* observe = nullptr;
-  // Quest: decode rows read only the best `quest_blocks` blocks of a table (the last block always),
-  // from layer `quest_first_layer` on; 0: all. Blocks read are added to quest_blocks_read[0], the
-  // blocks that a full pass would have read to quest_blocks_read[1].
+  // Quest: a step of one row reads only the best `quest_blocks` blocks of a table (the last block
+  // and those of re-indexed sinks always), from layer `quest_first_layer` on, in layers without a
+  // sliding window; needs enable_page_bounds. 0: reads everything, as rows of a prompt must, or
+  // the result would depend on how the prompt is cut. The counters get the blocks that such steps
+  // read, in every layer and head ([0]), and what a full pass would have read ([1]).
   int quest_blocks = 0, quest_first_layer = 2;
   int64_t* quest_blocks_read = nullptr;
   // Re-indexing (StreamingLLM): the first `sink_slots` slots are attended with queries rotated to
@@ -99,6 +101,10 @@ struct RopeShape {
   // Filled by the model for the step's rows: [rows][rot / 2].
   const float* cos = nullptr;
   const float* sin = nullptr;
+  // The same for the sink queries of rows whose sequence re-indexes (SeqSignals::sink_shift): at
+  // position - sink_shift. Other rows are not read; null when no sequence of the step does.
+  const float* sink_cos = nullptr;
+  const float* sink_sin = nullptr;
 };
 
 // The cached keys of one sequence and how its model reads them.
@@ -191,6 +197,12 @@ class Backend {
     return ok_status();
   }
   // These blocks hold nothing any more. Costs no system call: release_kv gives memory back.
+  // Keeps the bounds of every block's keys from now on, for Quest. After init_kv, before the first
+  // step; calling it again changes nothing. page_bounds_bytes: of one block.
+  virtual Status enable_page_bounds() {
+    return bad_input("this device keeps no bounds of cache blocks, which quest needs");
+  }
+  virtual uint64_t page_bounds_bytes() const { return 0; }
   virtual void blocks_freed(std::span<const BlockId> blocks) { (void)blocks; }
   // Gives memory that no taken block needs back to the operating system, except `reserve_bytes`
   // of it, which stay committed for the blocks to come (what the running sequences refill within

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "model/config.h"
 #include "model/model.h"
@@ -30,6 +31,7 @@ class TransformerModel final : public LanguageModel {
   uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) override {
     return backend_->release_kv(reserve_bytes, least_bytes);
   }
+  Status enable_page_bounds() override { return backend_->enable_page_bounds(); }
   KvMemory kv_memory() const override { return backend_->kv_memory(); }
   uint64_t kv_resident_bytes() const override { return backend_->kv_resident_bytes(); }
   uint64_t weight_bytes() const override { return backend_->weight_bytes(); }
@@ -37,12 +39,16 @@ class TransformerModel final : public LanguageModel {
   Backend& backend() { return *backend_; }
 
  private:
+  // Angles of the second queries of sequences that re-index their sinks. False: there are none.
+  bool prepare_sinks(const StepBatch& batch);
   void layer(int index, const StepBatch& batch, int rows);
 
   std::unique_ptr<Backend> backend_;
   ModelConfig config_;
   ModelWeights weights_;
   RopeTable rope_;
+  std::vector<int64_t> sink_positions_;  // [rows] of the step
+  bool sinks_ = false;
   BufferId hidden_, qkv_, heads_, gate_up_;
 };
 

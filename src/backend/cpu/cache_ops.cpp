@@ -157,6 +157,8 @@ void CpuBackend::move_slots(const MovePlan& plan, const TableView* tables, int n
       blocks = patched.data();
     }
     move_all(k_, arena_, blocks, t.moves);
+    const int64_t bs = arena_.layout().block_size;
+    refresh_page_bounds(blocks, 0, (t.len_after + bs - 1) / bs, t.len_after);
   });
 }
 
