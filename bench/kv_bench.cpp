@@ -25,7 +25,7 @@ KvModel default_shape() {
 void plan_and_apply(benchmark::State& state, const char* policy, const char* packing) {
   const KvModel model = default_shape();
   const CacheShape shape{model.n_layers, model.n_kv_heads, model.block_size, {}};
-  KvOptions words = {{"policy", policy}, {"packing", packing}, {"interval", "128"}};
+  KvWords words = {{"policy", policy}, {"packing", packing}, {"interval", "128"}};
   if (std::string_view(policy) == "triattention") words["protect_prompt"] = "off";
   const auto parsed = parse_kv_options(words, {}, model, {}, 0);
   const auto kv = std::make_shared<const KvPlan>(*parsed);

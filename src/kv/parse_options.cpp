@@ -23,8 +23,8 @@ bool contains(std::span<const std::string_view> words, std::string_view word) {
 
 // "h2o:alloc=adaptive,interval=16" -> policy=h2o, alloc=adaptive, interval=16. Keys given apart
 // win.
-Result<KvOptions> unfold(const KvOptions& options) {
-  KvOptions out = options;
+Result<KvWords> unfold(const KvWords& options) {
+  KvWords out = options;
   const auto it = out.find("policy");
   if (it == out.end()) return out;
   const std::string value = it->second;
@@ -138,7 +138,7 @@ Status set_common(std::string_view key, std::string_view word, int64_t n_prompt,
   return ok_status();  // policy and select: handled by the caller
 }
 
-Status set_params(const KvOptions& words, int64_t n_prompt, KvPlan& plan) {
+Status set_params(const KvWords& words, int64_t n_prompt, KvPlan& plan) {
   const Policy& policy = *plan.policy;
   for (const auto& [key, word] : words) {
     const auto specs = policy.params();
@@ -172,7 +172,7 @@ Status set_params(const KvOptions& words, int64_t n_prompt, KvPlan& plan) {
   return ok_status();
 }
 
-Status choose_selector(const KvOptions& words, KvPlan& plan) {
+Status choose_selector(const KvWords& words, KvPlan& plan) {
   const auto it = words.find("select");
   int select = plan.policy->name() == "quest" ? 1 : 0;
   if (it != words.end()) {
@@ -263,10 +263,10 @@ Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& pl
 
 }  // namespace
 
-Result<KvPlan> parse_kv_options(const KvOptions& request, const KvOptions& server,
-                                const KvModel& model, const KvLimits& limits, int64_t n_prompt) {
-  PF_ASSIGN(KvOptions words, unfold(request));
-  PF_ASSIGN(const KvOptions defaults, unfold(server));
+Result<KvPlan> parse_kv_options(const KvWords& request, const KvWords& server, const KvModel& model,
+                                const KvLimits& limits, int64_t n_prompt) {
+  PF_ASSIGN(KvWords words, unfold(request));
+  PF_ASSIGN(const KvWords defaults, unfold(server));
   const bool own_policy = words.count("policy") > 0;
   for (const auto& [key, word] : defaults) {
     if (!own_policy || contains(kServerKeys, key)) words.emplace(key, word);

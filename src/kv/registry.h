@@ -10,7 +10,6 @@
 
 #include "base/result.h"
 #include "kv/plan.h"
-#include "pagefold/options.h"
 
 namespace pagefold {
 
@@ -22,6 +21,9 @@ struct Preset {
 const std::vector<Preset>& all_presets();
 const Policy* find_policy(std::string_view name);  // null: unknown; not presets
 const BudgetRule* find_budget(std::string_view name);
+
+// The words of a request or of the server's options; the same type as KvOptions of the public API.
+using KvWords = std::map<std::string, std::string>;
 
 // Registered calibrations: null for an unknown name. "auto" asks for the model's own, null: none.
 using FindCalibration =
@@ -40,8 +42,8 @@ struct KvLimits {
 // kInvalidArgument: unknown policy, key or value (with what is known), budget below the protected
 // slots (both numbers), a calibration of another model, packing `off` where it is not allowed.
 // n_prompt: 0 when unknown (checks of server options); spans must lie within it otherwise.
-Result<KvPlan> parse_kv_options(const KvOptions& request, const KvOptions& server,
-                                const KvModel& model, const KvLimits& limits, int64_t n_prompt);
+Result<KvPlan> parse_kv_options(const KvWords& request, const KvWords& server, const KvModel& model,
+                                const KvLimits& limits, int64_t n_prompt);
 
 // "name: summary" lines and keys, for --help and /api/policies.
 std::string describe_policies();

@@ -271,15 +271,18 @@ Status SequenceSignals::restore(std::string_view bytes) {
     bytes.remove_prefix(n);
     return true;
   };
-  bool ok = take(len_.data(), len_.size() * sizeof(int64_t)) &&
+  std::vector<int64_t> lengths(len_.size());
+  bool ok = take(lengths.data(), lengths.size() * sizeof(int64_t)) &&
             take(&interval_rows_, sizeof interval_rows_) && take(&sums_.rows, sizeof sums_.rows);
   int64_t longest = 0;
-  for (size_t t = 0; ok && t < len_.size(); ++t) {
-    ok = len_[t] >= 0 && static_cast<uint64_t>(len_[t]) <= bytes.size() / sizeof(int32_t);
-    longest = std::max(longest, len_[t]);
+  for (const int64_t n : lengths) {
+    ok = ok && n >= 0 && static_cast<uint64_t>(n) <= bytes.size() / sizeof(int32_t);
+    longest = std::max(longest, n);
   }
   if (ok) {
+    std::fill(len_.begin(), len_.end(), 0);  // grow() copies what is there: nothing
     grow(longest);
+    len_ = lengths;
     for_arrays([&](void* data, size_t n) { ok = ok && take(data, n); });
   }
   if (!ok || !bytes.empty()) {

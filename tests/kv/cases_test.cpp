@@ -77,11 +77,11 @@ TEST(SnapKvCase, GroupMeanThenPool) {
   for (const Json& one : file["cases"]) {
     const std::string pool = one["params"]["pool"].get<std::string>() == "avg" ? "avg" : "max";
     const std::string kernel = std::to_string(one["params"]["kernel"].get<int>());
-    const KvOptions words = {{"policy", "snapkv"},
-                             {"budget", "12"},
-                             {"window", "4"},
-                             {"kernel", kernel},
-                             {"pool", pool}};
+    const KvWords words = {{"policy", "snapkv"},
+                           {"budget", "12"},
+                           {"window", "4"},
+                           {"kernel", kernel},
+                           {"pool", pool}};
     CaseLife c(in, words, 24);
     c.life.prompt(24, 22);  // the window straddles two chunks
     EXPECT_EQ(c.kept(), sets(one["expected"]["kept_per_kv_head_mean_then_pool"]));

@@ -43,11 +43,11 @@ class KvContract : public ::testing::TestWithParam<Param> {
   const Shape* shape_ = nullptr;
   std::string packing_;
 
-  KvOptions words() const {
-    KvOptions w = {{"policy", policy()},
-                   {"alloc", alloc()},
-                   {"packing", packing()},
-                   {"budget", std::to_string(kBudget)}};
+  KvWords words() const {
+    KvWords w = {{"policy", policy()},
+                 {"alloc", alloc()},
+                 {"packing", packing()},
+                 {"budget", std::to_string(kBudget)}};
     const PolicyDefaults d = find_policy(policy())->defaults();
     if (!d.drops_half && !d.once) w["interval"] = "16";
     if (policy() == "h2o") w["recent"] = "40";  // leaves room for whole blocks
@@ -118,7 +118,7 @@ class KvContract : public ::testing::TestWithParam<Param> {
   }
 
   void spans_and_chunks();
-  void run(const KvOptions& words, const std::vector<int64_t>& prompts, int64_t generated,
+  void run(const KvWords& words, const std::vector<int64_t>& prompts, int64_t generated,
            int64_t chunk) {
     const KvModel m = small_model(kLayers, shape().heads, shape().kv_heads);
     World world(m, 4096);
@@ -164,7 +164,7 @@ class KvContract : public ::testing::TestWithParam<Param> {
 };
 
 void KvContract::spans_and_chunks() {
-  KvOptions w = words();
+  KvWords w = words();
   w["keep"] = "9:12,20:30";
   w["prefill_evict"] = "on";
   w["prefill_chunk"] = "64";

@@ -11,7 +11,7 @@ namespace {
 using namespace testing;  // NOLINT
 
 // Streaming, h2o and random with their packings; small, so that they compact often.
-const KvOptions kWords[] = {
+const KvWords kWords[] = {
     {{"policy", "streaming"}, {"budget", "40"}, {"interval", "4"}},
     {{"policy", "h2o"}, {"budget", "32"}},
     {{"policy", "random"},
@@ -40,7 +40,7 @@ const KvOptions kWords[] = {
 
 struct Sequence {
   std::unique_ptr<Life> life;
-  KvOptions words;
+  KvWords words;
   int64_t n_prompt = 0;
   // The model: tokens of each table; what was evicted is gone.
   std::vector<std::vector<int64_t>> tokens;
@@ -92,7 +92,7 @@ class RandomOps {
  private:
   int pick(int n) { return static_cast<int>(rng_() % static_cast<unsigned>(n)); }
 
-  Sequence make(const KvOptions& words, int64_t n_prompt) {
+  Sequence make(const KvWords& words, int64_t n_prompt) {
     Sequence s;
     s.words = words;
     s.n_prompt = n_prompt;

@@ -10,11 +10,11 @@ namespace {
 using namespace testing;  // NOLINT
 using ::testing::HasSubstr;
 
-Result<KvPlan> parse(const KvOptions& request, const KvOptions& server = {}, KvLimits limits = {},
+Result<KvPlan> parse(const KvWords& request, const KvWords& server = {}, KvLimits limits = {},
                      int64_t n_prompt = 0) {
   return parse_kv_options(request, server, small_model(2, 4, 2), limits, n_prompt);
 }
-std::string error(const KvOptions& request, const KvOptions& server = {}, KvLimits limits = {},
+std::string error(const KvWords& request, const KvWords& server = {}, KvLimits limits = {},
                   int64_t n_prompt = 0) {
   const auto plan = parse(request, server, limits, n_prompt);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
@@ -72,7 +72,7 @@ TEST(KvRegistry, SyntaxComposes) {
 }
 
 TEST(KvRegistry, AServersWordsLieBelowTheRequests) {
-  const KvOptions server = {{"policy", "triattention"}, {"budget", "512"}, {"scope", "union"}};
+  const KvWords server = {{"policy", "triattention"}, {"budget", "512"}, {"scope", "union"}};
   EXPECT_EQ(parse({}, server)->name, "triattention");
   EXPECT_EQ(parse({{"budget", "1024"}}, server)->budget, 1024);
   // Another policy keeps the budget and drops words it does not know.
@@ -172,7 +172,7 @@ TEST(Calibration, AnotherModelsFileIsAnError) {
     return name == "mine" ? stats : std::shared_ptr<const CalibrationStats>();
   };
   limits.calibration_names = "mine";
-  const KvOptions words = {{"policy", "triattention"}, {"calibration", "mine"}};
+  const KvWords words = {{"policy", "triattention"}, {"calibration", "mine"}};
   const auto plan = parse(words, {}, limits);
   ASSERT_TRUE(plan.ok());
   EXPECT_FALSE(plan->params.has("self"));

@@ -62,10 +62,10 @@ TEST(RkvCase, KeptSetsOfEveryLambda) {
   for (const Json& one : file["cases"]) {
     const Json& p = one["params"];
     if (p.contains("guard")) continue;
-    const KvOptions words = {{"policy", "rkv"},
-                             {"budget", "12"},
-                             {"window", "4"},
-                             {"lambda", std::to_string(p["lambda"].get<double>())}};
+    const KvWords words = {{"policy", "rkv"},
+                           {"budget", "12"},
+                           {"window", "4"},
+                           {"lambda", std::to_string(p["lambda"].get<double>())}};
     World world(in.model(), 256);
     Compactor compactor(world.model);
     Life life(world, compactor, plan_of(world.model, words), 24, 1, in.rows(), rkv_backend(in));

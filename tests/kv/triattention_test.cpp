@@ -142,7 +142,7 @@ struct Selection {
     std::vector<BlockId> freed;
     cache.free_all(world.pool, freed);
   }
-  std::vector<std::vector<int32_t>> select(KvOptions words, int64_t n_prompt = 1) {
+  std::vector<std::vector<int32_t>> select(KvWords words, int64_t n_prompt = 1) {
     words["policy"] = "triattention";
     words.emplace("sinks", "0");
     words.emplace("recent", "0");

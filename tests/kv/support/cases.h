@@ -79,7 +79,7 @@ struct CaseInput {
 
 // A sequence of the case's model under `words`.
 struct CaseLife {
-  CaseLife(const CaseInput& in, const KvOptions& words, int64_t n_prompt)
+  CaseLife(const CaseInput& in, const KvWords& words, int64_t n_prompt)
       : world(in.model(), 256),
         compactor(world.model),
         life(world, compactor, plan_of(world.model, words), n_prompt, 1, in.rows(),

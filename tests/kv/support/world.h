@@ -249,7 +249,7 @@ class Life {
   }
 };
 
-inline KvPlan plan_of(const KvModel& model, const KvOptions& words, int64_t n_prompt = 0) {
+inline KvPlan plan_of(const KvModel& model, const KvWords& words, int64_t n_prompt = 0) {
   KvLimits limits;
   limits.allow_off = limits.allow_offline = true;
   auto plan = parse_kv_options(words, {}, model, limits, n_prompt);
