@@ -50,7 +50,7 @@ TEST(Args, GenerateWithAliases) {
   EXPECT_EQ(c.engine.max_model_len, 8000);
   EXPECT_EQ(c.given.temperature, 0.0f);
   EXPECT_FALSE(c.given.top_p);
-  EXPECT_EQ(c.sampling.top_k, -1);
+  EXPECT_EQ(c.given.top_k, -1);
 }
 
 TEST(Args, ModelIsTheFirstPositional) {
