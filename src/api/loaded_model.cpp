@@ -67,14 +67,6 @@ std::string default_name(const std::filesystem::path& path) {
 
 }  // namespace
 
-void apply_defaults(const GenerationDefaults& defaults, SamplingOptions& out) {
-  if (defaults.temperature) out.temperature = *defaults.temperature;
-  if (defaults.top_p) out.top_p = *defaults.top_p;
-  if (defaults.min_p) out.min_p = *defaults.min_p;
-  if (defaults.repetition_penalty) out.repetition_penalty = *defaults.repetition_penalty;
-  if (defaults.top_k) out.top_k = *defaults.top_k;
-}
-
 Result<LoadedModel> load_model(const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;

@@ -48,8 +48,9 @@ TEST(Args, GenerateWithAliases) {
   EXPECT_EQ(c.sampling.max_tokens, 16);
   EXPECT_EQ(c.engine.threads, 2);
   EXPECT_EQ(c.engine.max_model_len, 8000);
-  EXPECT_EQ(c.sampling.temperature, 0.0f);
-  EXPECT_EQ(c.sampling.top_k, -1);
+  EXPECT_EQ(c.given.temperature, 0.0f);
+  EXPECT_FALSE(c.given.top_p);
+  EXPECT_EQ(c.given.top_k, -1);
 }
 
 TEST(Args, ModelIsTheFirstPositional) {
@@ -131,6 +132,21 @@ TEST(Args, HelpAndVersionAreText) {
 TEST(Args, LogLevelBeforeOrAfterTheSubcommand) {
   EXPECT_EQ(parse_args({"--log-level", "warn", "serve"})->log_level, "warn");
   EXPECT_EQ(parse_args({"serve", "--log-level", "error"})->log_level, "error");
+}
+
+// A flag wins over the model's default, which wins over the neutral value.
+TEST(Args, SamplingPrecedence) {
+  const auto parsed = parse_args({"generate", "-p", "x", "--top-k", "0", "--seed", "3"});
+  ASSERT_TRUE(parsed.ok());
+  const auto& c = std::get<GenerateCommand>(parsed->action);
+  SamplingOptions model;
+  model.temperature = 0.6f;
+  model.top_k = 20;
+  const SamplingOptions merged = merge_sampling(model, c.sampling, c.given);
+  EXPECT_FLOAT_EQ(merged.temperature, 0.6f);
+  EXPECT_EQ(merged.top_k, 0);
+  EXPECT_FLOAT_EQ(merged.min_p, 0.0f);
+  EXPECT_EQ(merged.seed, 3u);
 }
 
 }  // namespace
