@@ -31,9 +31,9 @@ TEST_P(Logits, SixteenBitPathsStayClose) {
   const std::vector<float> reference = exact.run(GetParam().tokens, size());
   for (const std::string& isa : all_isas()) {
     ModelRunner half(files_, size(), {DType::f16, DType::f16}, isa);
-    EXPECT_LT(mean_kld(reference, half.run(GetParam().tokens, size()), vocab), 1e-4) << isa;
+    EXPECT_LT(mean_kld(reference, half.run(GetParam().tokens, size()), vocab), 1e-5) << isa;
     ModelRunner brain(files_, size(), {DType::bf16, DType::bf16}, isa);
-    EXPECT_LT(mean_kld(reference, brain.run(GetParam().tokens, size()), vocab), 5e-3) << isa;
+    EXPECT_LT(mean_kld(reference, brain.run(GetParam().tokens, size()), vocab), 5e-4) << isa;
   }
 }
 
@@ -90,7 +90,7 @@ TEST(Goldens, DifferWhereOneFieldDiffers) {
   EXPECT_GT(changed("llama_yarn_untruncated", "rope_scaling", "truncate", true), kFar);
   EXPECT_GT(changed("llama_yarn_mscale", "rope_scaling", "mscale", 1.5), kFar);
   EXPECT_GT(changed("mistral_window", "", "sliding_window", 25), kFar);
-  EXPECT_GT(changed("mistral_window_300", "", "sliding_window", 270), kFar);
+  EXPECT_GT(changed("mistral_window_300", "", "sliding_window", 200), kFar);
   EXPECT_GT(changed("qwen2_window", "", "max_window_layers", 2), kFar);
   EXPECT_GT(changed("qwen3", "", "rms_norm_eps", 1e-3), kFar / 10);
 }
