@@ -91,10 +91,14 @@ struct SeqSignals {
   double* stats_im = nullptr;
   double* stats_abs = nullptr;
   // Live masks of tables whose evicted slots are only marked: bit s of word s / 32; null table: all
-  // live.
+  // live. Only slots before the step are looked up: the step's own rows are live. A block whose
+  // slots are all dead may be kNoBlock.
   const uint32_t* const* live = nullptr;  // [tables]
-  // Quest: decode rows read only the best `quest_blocks` blocks of a table (the last block always),
-  // from layer `quest_first_layer` on. Counts what was read.
+  // Quest: a step of one row reads only the best `quest_blocks` blocks of a table (the last block
+  // and those of re-indexed sinks always), from layer `quest_first_layer` on, in layers without a
+  // sliding window; needs enable_page_bounds. 0: reads everything, as rows of a prompt must, or
+  // the result would depend on how the prompt is cut. The counter gets the blocks that such steps
+  // read, in every layer and head.
   int quest_blocks = 0, quest_first_layer = 2;
   int64_t* quest_blocks_read = nullptr;
   // Re-indexing (StreamingLLM): the first `sink_slots` slots are attended with queries rotated to
@@ -121,6 +125,10 @@ struct RopeShape {
   // Filled by the model for the step's rows: [rows][rot / 2].
   const float* cos = nullptr;
   const float* sin = nullptr;
+  // The same for the sink queries of rows whose sequence re-indexes (SeqSignals::sink_shift): at
+  // position - sink_shift. Other rows are not read; null when no sequence of the step does.
+  const float* sink_cos = nullptr;
+  const float* sink_sin = nullptr;
 };
 
 // The cached keys of one sequence and how its model reads them.
@@ -203,6 +211,12 @@ class Backend {
   virtual void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) = 0;
   // Copies whole blocks, in order (a fork's last block before it is written).
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // Keeps the bounds of every block's keys from now on, for Quest. After init_kv, before the first
+  // step; calling it again changes nothing. page_bounds_bytes: of one block.
+  virtual Status enable_page_bounds() {
+    return bad_input("this device keeps no bounds of cache blocks, which quest needs");
+  }
+  virtual uint64_t page_bounds_bytes() const { return 0; }
 
   // --- memory of the cache ---
   // Blocks that the pool has just handed out and that the next step may write; their memory is

@@ -6,8 +6,17 @@
 
 namespace pagefold::kernels::avx2 {
 
-void attention_mass(const float* scores, const float* lse, int queries, int slots, float* mass) {
-  add_mass(scores, lse, queries, slots, mass);
+void attention_mass(const float* weights, const float* factor, int queries, int slots, bool squared,
+                    float* mass) {
+  if (squared)
+    add_mass<true>(weights, factor, queries, slots, mass);
+  else
+    add_mass<false>(weights, factor, queries, slots, mass);
+}
+
+void page_scores(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,
+                 int head_dim, float* scores) {
+  score_pages(bounds, blocks, n, q, group, head_dim, scores);
 }
 
 }  // namespace pagefold::kernels::avx2

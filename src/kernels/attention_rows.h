@@ -109,25 +109,66 @@ PF_INLINE void finish_query(int dim, float m, float l, const float* o, float* ou
   }
 }
 
-PF_INLINE void add_mass(const float* scores, const float* lse, int queries, int slots,
+// Sums of N strips stay in registers while the queries' weights stream by.
+template <bool Squared, int N>
+PF_INLINE void add_mass_strips(const float* weights, const float* factor, int queries,
+                               float* mass) {
+  Vec::F sum[N];
+  for (int n = 0; n < N; ++n) sum[n] = Vec::load(mass + n * kStripSlots);
+  for (int i = 0; i < queries; ++i, weights += kChunkSlots) {
+    if (factor[i] == 0.0f) continue;
+    const Vec::F f = Vec::set1(factor[i]);
+    for (int n = 0; n < N; ++n) {
+      const Vec::F w = Vec::load(weights + n * kStripSlots);
+      if constexpr (Squared) {
+        const Vec::F p = Vec::mul(w, f);
+        sum[n] = Vec::fma(p, p, sum[n]);
+      } else {
+        sum[n] = Vec::fma(w, f, sum[n]);
+      }
+    }
+  }
+  for (int n = 0; n < N; ++n) Vec::store(mass + n * kStripSlots, sum[n]);
+}
+
+template <bool Squared>
+PF_INLINE void add_mass(const float* weights, const float* factor, int queries, int slots,
                         float* mass) {
-  for (int s = 0; s < slots; s += 16) {
-    const int n = slots - s < 16 ? slots - s : 16;
-    alignas(64) float tail[16] = {};
-    float* sums = mass + s;
-    if (n < 16) {
-      for (int i = 0; i < n; ++i) tail[i] = sums[i];
-      sums = tail;
+  constexpr int kAtOnce = 4;
+  int s = 0;
+  for (; s + kAtOnce * kStripSlots <= slots; s += kAtOnce * kStripSlots)
+    add_mass_strips<Squared, kAtOnce>(weights + s, factor, queries, mass + s);
+  for (; s + kStripSlots <= slots; s += kStripSlots)
+    add_mass_strips<Squared, 1>(weights + s, factor, queries, mass + s);
+  if (s == slots) return;
+  alignas(64) float tail[kStripSlots] = {};
+  for (int i = 0; i < slots - s; ++i) tail[i] = mass[s + i];
+  add_mass_strips<Squared, 1>(weights + s, factor, queries, tail);
+  for (int i = 0; i < slots - s; ++i) mass[s + i] = tail[i];
+}
+
+PF_INLINE float page_score(const float* lo, const float* q, int dim) {
+  const float* hi = lo + dim;
+  Vec::F sum = Vec::zero();
+  for (int d = 0; d < dim; d += 16) {
+    const int n = dim - d < 16 ? 8 : 16;
+    const Vec::F x = Vec::load_n(q + d, n);
+    sum = Vec::add(
+        sum, Vec::max(Vec::mul(x, Vec::load_n(lo + d, n)), Vec::mul(x, Vec::load_n(hi + d, n))));
+  }
+  return Vec::reduce_add(sum);
+}
+
+PF_INLINE void score_pages(const float* bounds, const uint32_t* blocks, int n, const float* q,
+                           int group, int dim, float* scores) {
+  for (int i = 0; i < n; ++i) {
+    const float* lo = bounds + int64_t{blocks[i]} * 2 * dim;
+    float best = -__builtin_inff();
+    for (int g = 0; g < group; ++g) {
+      const float score = page_score(lo, q + g * dim, dim);
+      if (score > best) best = score;
     }
-    Vec::F sum = Vec::load(sums);
-    for (int i = 0; i < queries; ++i) {
-      if (lse[i] == -__builtin_inff()) continue;
-      const float* at = scores + static_cast<int64_t>(i) * kChunkSlots + s;
-      sum = Vec::add(sum, Vec::exp(Vec::sub(Vec::load(at), Vec::set1(lse[i]))));
-    }
-    Vec::store(sums, sum);
-    if (n < 16)
-      for (int i = 0; i < n; ++i) mass[s + i] = tail[i];
+    scores[i] = best;
   }
 }
 

@@ -105,11 +105,14 @@ float query_scores(const KvLayout& layout, const AttentionChunkArgs& args, const
 }
 
 void query_output(const KvLayout& layout, const AttentionChunkArgs& args, const float* s,
-                  const Visible& visible, float max, float* l, float* o) {
+                  const Visible& visible, float max, float* weights, float* l, float* o) {
+  if (weights != nullptr)
+    for (int slot = 0; slot < kChunkSlots; ++slot) weights[slot] = 0.0f;
   const std::byte* const base = args.base + layout.k_strip_bytes();
   for (int slot = 0; slot < args.slots; ++slot) {
     if (!visible(slot)) continue;
     float p = exp_scalar(s[slot] - max);
+    if (weights != nullptr) weights[slot] = p;
     if (layout.v_dtype == DType::bf16) p = bf16_to_f32(f32_to_bf16(p));
     *l += p;
     const std::byte* v = strip_of(layout, base, args.blocks, slot);
@@ -157,7 +160,9 @@ void attention_chunk(const KvLayout& layout, const AttentionChunkArgs& args) {
     args.out.l[i] = 0.0f;
     args.out.m[i] = query_scores(layout, args, q + int64_t{i} * layout.head_dim, visible, s);
     if (args.out.m[i] != kNegInf)
-      query_output(layout, args, s, visible, args.out.m[i], &args.out.l[i], o);
+      query_output(layout, args, s, visible, args.out.m[i],
+                   args.weights != nullptr ? args.weights + int64_t{i} * kChunkSlots : nullptr,
+                   &args.out.l[i], o);
   }
 }
 
@@ -186,11 +191,32 @@ void attention_finish(int n_queries, int head_dim, const AttentionPartial& total
   }
 }
 
-void attention_mass(const float* scores, const float* lse, int queries, int slots, float* mass) {
+void attention_mass(const float* weights, const float* factor, int queries, int slots, bool squared,
+                    float* mass) {
   for (int i = 0; i < queries; ++i) {
-    if (lse[i] == kNegInf) continue;
-    for (int slot = 0; slot < slots; ++slot)
-      mass[slot] += exp_scalar(scores[int64_t{i} * kChunkSlots + slot] - lse[i]);
+    if (factor[i] == 0.0f) continue;
+    for (int slot = 0; slot < slots; ++slot) {
+      const float p = weights[int64_t{i} * kChunkSlots + slot] * factor[i];
+      mass[slot] += squared ? p * p : p;
+    }
+  }
+}
+
+void page_scores(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,
+                 int head_dim, float* scores) {
+  for (int i = 0; i < n; ++i) {
+    const float* lo = bounds + int64_t{blocks[i]} * 2 * head_dim;
+    const float* hi = lo + head_dim;
+    scores[i] = kNegInf;
+    for (int g = 0; g < group; ++g) {
+      float sum = 0;
+      for (int d = 0; d < head_dim; ++d) {
+        const float x = q[g * head_dim + d];
+        const float a = x * lo[d], b = x * hi[d];
+        sum += a > b ? a : b;
+      }
+      if (sum > scores[i]) scores[i] = sum;
+    }
   }
 }
 

@@ -177,6 +177,11 @@ void export_scores(const Tile& tile, const float* s, float* out) {
   }
 }
 
+void clear_unseen(const Tile& tile, float* weights) {
+  for (int i = 0; i < tile.first; ++i) Vec::store(weights + i * kStripSlots, Vec::zero());
+  for (int i = tile.last; i < kStrips; ++i) Vec::store(weights + i * kStripSlots, Vec::zero());
+}
+
 // Turns the scores of query t of the tile into weights; m and l are the query's results.
 void softmax_query(const KvLayout& layout, const AttentionChunkArgs& args, int query, int t,
                    Tile& tile) {
@@ -191,10 +196,14 @@ void softmax_query(const KvLayout& layout, const AttentionChunkArgs& args, int q
     __builtin_memset(mask, 0, sizeof tile.mask[t]);
     return;
   }
+  float* const weights =
+      args.weights != nullptr ? args.weights + static_cast<int64_t>(query) * kChunkSlots : nullptr;
+  if (weights != nullptr) clear_unseen(tile, weights);
   const Vec::F max = Vec::set1(m);
   Vec::F sum = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
     Vec::F p = Vec::exp(Vec::sub(Vec::load(s + i * kStripSlots), max));
+    if (weights != nullptr) Vec::store(weights + i * kStripSlots, p);
     // In place: the weights of a strip never lie behind its scores.
     if (layout.v_dtype == DType::bf16)
       p = Vec::store_weights_bf16(s, i, p);

@@ -83,12 +83,18 @@ struct Kernels {
                           const AttentionPartial& into);
   void (*attention_finish)(int n_queries, int head_dim, const AttentionPartial& total, float* out,
                            int64_t ldo);
-  // mass[slot] += sum over queries, in ascending order, of exp(scores - lse[query]): the share of
-  // attention that the slots of a chunk got. scores: [queries][256] as attention_chunk left them;
-  // lse: log-sum-exp of the whole row, m + log(l) after the last merge; a query with lse = -inf saw
-  // nothing and adds nothing. mass: [slots], slots <= 256.
-  void (*attention_mass)(const float* scores, const float* lse, int queries, int slots,
-                         float* mass);
+  // mass[slot] += weights * factor[query] (squared: its square) for all queries in ascending order,
+  // one addition each: what the slots of a chunk got of the queries' attention, without a second
+  // exponential. weights: [queries][256] as attention_chunk left them; factor: exp(m - M) / L with
+  // the chunk's m and the whole row's M and L; 0: the query adds nothing, its weights are not read.
+  // mass: [slots], slots <= 256. The weights of slots up to a multiple of 16 are read.
+  void (*attention_mass)(const float* weights, const float* factor, int queries, int slots,
+                         bool squared, float* mass);
+  // Quest: scores[i] = max over the `group` queries of sum_c max(q_c lo_c, q_c hi_c), an upper
+  // bound of q . k for every key of block blocks[i]. bounds: [block id][lo, hi][head_dim]; q:
+  // [group][head_dim].
+  void (*page_scores)(const float* bounds, const uint32_t* blocks, int n, const float* q, int group,
+                      int head_dim, float* scores);
 
   // --- cached keys outside attention: keys.h ---
   // The keys of a strip as float32 [head_dim][16].

@@ -88,8 +88,10 @@ struct AttentionChunkArgs {
   const uint32_t* live =
       nullptr;  // [8] bit mask of live slots (marked, not compacted, eviction), or null = all
   AttentionPartial out;  // written, not merged. A query that sees nothing: m = -inf, l = 0, o = 0
-  float* scores =
-      nullptr;  // [rows * group][256] logits (-inf where not visible), or null: for exact mass
+  float* scores = nullptr;   // [rows * group][256] logits (-inf where not visible), or null
+  float* weights = nullptr;  // [rows * group][256] p as summed, before it is rounded for V (0 where
+                             // not visible), for attention_mass; null: not wanted. Rows of queries
+                             // that see nothing are left as they are.
   const uint32_t* next_blocks = nullptr;  // prefetch hint: ids that the caller reads next
   int next_count = 0;
 };

@@ -33,11 +33,29 @@ Status TransformerModel::init(const KvShape& kv, const StepLimits& limits) {
 void TransformerModel::forward(const StepBatch& batch, float* logits) {
   const int rows = static_cast<int>(batch.tokens.size());
   rope_.prepare(batch.positions);
+  sinks_ = prepare_sinks(batch);
   backend_->embed(batch.tokens, weights_.embedding, 1.0f, hidden_);
   for (int i = 0; i < config_.shape.n_layers; ++i) layer(i, batch, rows);
   if (batch.logit_rows.empty()) return;
   backend_->logits(batch.logit_rows, hidden_, weights_.final_norm,
                    static_cast<float>(config_.rms_eps), weights_.head, logits);
+}
+
+bool TransformerModel::prepare_sinks(const StepBatch& batch) {
+  bool any = false;
+  for (const SeqRows& seq : batch.seqs) {
+    if (seq.signals == nullptr || seq.signals->sink_slots == 0 || seq.signals->sink_shift == 0)
+      continue;
+    if (!any) sink_positions_.assign(batch.positions.size(), 0);
+    any = true;
+    for (int r = seq.row; r < seq.row + seq.n_rows; ++r) {
+      const auto at = static_cast<size_t>(r);
+      sink_positions_[at] = batch.positions[at] - seq.signals->sink_shift;
+      PF_CHECK(sink_positions_[at] >= 0, "sinks shifted past their row");
+    }
+  }
+  if (any) rope_.prepare_sinks(sink_positions_);
+  return any;
 }
 
 void TransformerModel::layer(int index, const StepBatch& batch, int rows) {
@@ -52,7 +70,9 @@ void TransformerModel::layer(int index, const StepBatch& batch, int rows) {
   const RopeShape rope{.rot = config_.rope.rot,
                        .half_layout = config_.rope_half_layout,
                        .cos = rope_.cos(),
-                       .sin = rope_.sin()};
+                       .sin = rope_.sin(),
+                       .sink_cos = sinks_ ? rope_.sink_cos() : nullptr,
+                       .sink_sin = sinks_ ? rope_.sink_sin() : nullptr};
 
   backend_->norm_linear(rows, hidden_, w.attention_norm, eps, w.qkv, w.qkv_bias, qkv_);
   backend_->attention(index, batch.seqs, qkv_, attention, rope, w.q_norm, w.k_norm, eps, heads_);

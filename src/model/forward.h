@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "model/config.h"
 #include "model/model.h"
@@ -24,12 +25,16 @@ class TransformerModel final : public LanguageModel {
   Backend& backend() { return *backend_; }
 
  private:
+  // Angles of the second queries of sequences that re-index their sinks. False: there are none.
+  bool prepare_sinks(const StepBatch& batch);
   void layer(int index, const StepBatch& batch, int rows);
 
   std::unique_ptr<Backend> backend_;
   ModelConfig config_;
   ModelWeights weights_;
   RopeTable rope_;
+  std::vector<int64_t> sink_positions_;  // [rows] of the step
+  bool sinks_ = false;
   BufferId hidden_, qkv_, heads_, gate_up_;
 };
 

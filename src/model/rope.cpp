@@ -73,14 +73,18 @@ void RopeTable::compute(int64_t position, float* cos, float* sin) const {
   }
 }
 
-void RopeTable::prepare(std::span<const int64_t> positions) {
+void RopeTable::prepare(std::span<const int64_t> positions) { fill(positions, own_); }
+
+void RopeTable::prepare_sinks(std::span<const int64_t> positions) { fill(positions, sinks_); }
+
+void RopeTable::fill(std::span<const int64_t> positions, Angles& out) {
   const size_t half = f_.frequency.size();
-  cos_.resize(positions.size() * half);
-  sin_.resize(positions.size() * half);
+  out.cos.resize(positions.size() * half);
+  out.sin.resize(positions.size() * half);
   for (size_t r = 0; r < positions.size(); ++r) {
     const int64_t p = positions[r];
-    float* cos = cos_.data() + r * half;
-    float* sin = sin_.data() + r * half;
+    float* cos = out.cos.data() + r * half;
+    float* sin = out.sin.data() + r * half;
     if (p >= kKeptPositions) {
       compute(p, cos, sin);
       continue;

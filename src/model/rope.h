@@ -25,13 +25,21 @@ class RopeTable {
   explicit RopeTable(RopeFrequencies frequencies);
   // Fills cos() and sin(): [positions.size()][rot / 2].
   void prepare(std::span<const int64_t> positions);
-  const float* cos() const { return cos_.data(); }
-  const float* sin() const { return sin_.data(); }
+  const float* cos() const { return own_.cos.data(); }
+  const float* sin() const { return own_.sin.data(); }
+  // The same for second queries at other positions (RopeShape::sink_cos).
+  void prepare_sinks(std::span<const int64_t> positions);
+  const float* sink_cos() const { return sinks_.cos.data(); }
+  const float* sink_sin() const { return sinks_.sin.data(); }
 
  private:
+  struct Angles {
+    std::vector<float> cos, sin;  // [positions][rot / 2]
+  };
   void compute(int64_t position, float* cos, float* sin) const;
+  void fill(std::span<const int64_t> positions, Angles& out);
   RopeFrequencies f_;
-  std::vector<float> cos_, sin_;
+  Angles own_, sinks_;
   std::vector<float> kept_;  // [position][cos row, sin row], grows up to kKeptPositions
 };
 

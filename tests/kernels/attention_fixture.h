@@ -149,6 +149,7 @@ struct ChunkCall {
   const uint32_t* live = nullptr;
   const float* log_bias = nullptr;
   float* scores = nullptr;
+  float* weights = nullptr;
   const uint32_t* next_blocks = nullptr;
   int next_count = 0;
   float scale = 0.125f;
@@ -175,6 +176,7 @@ inline void run_chunk(const AttentionIsa& isa, const PagedCache& cache, int firs
   args.log_bias = call.log_bias;
   args.live = call.live;
   args.scores = call.scores;
+  args.weights = call.weights;
   args.out = out.view();
   args.next_blocks = call.next_blocks;
   args.next_count = call.next_count;

@@ -1,7 +1,9 @@
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <thread>
 
 #include "base/check.h"
 
@@ -13,19 +15,11 @@ using kernels::kChunkSlots;
 
 constexpr int kTileRows =
     32;  // rows of a tile: enough to reuse each K register, small enough for L1
-constexpr int kSplitRows =
-    4;  // tiles of at most this many rows may be split over threads by chunks
-
-// Slots [first, last) that row `r` of a sequence sees.
-struct Visible {
-  int64_t first, last;
-};
-Visible visible(const TableView& t, int r, int64_t window) {
-  const int64_t last = t.len + r + 1;
-  int64_t first = t.start;
-  if (window > 0) first = std::max(first, last - window);
-  return {first, last};
-}
+constexpr int kSplitRows = 4;  // tiles of at most this many rows may be split over threads by parts
+// Weights of an observed tile: half of L2 or less, but not so few queries that keys are read from
+// memory for little work.
+constexpr int64_t kStripFloats = 192 * 1024;
+constexpr int kLeastQueries = 12;
 
 AttentionPartial at(const AttentionPartial& p, int query, int head_dim) {
   return {p.m + query, p.l + query, p.o + static_cast<int64_t>(query) * head_dim};
@@ -37,46 +31,133 @@ void clear(const AttentionPartial& p, int queries, int head_dim) {
   std::fill_n(p.o, static_cast<int64_t>(queries) * head_dim, 0.0f);
 }
 
-const TableView& table_of(const Attention::Args& args, int seq, int head) {
-  return args.seqs[static_cast<size_t>(seq)].tables[args.layer * args.shape.n_kv_heads + head];
+// Growth only, in powers of two: a warm step allocates nothing.
+void grow(FloatBuffer& buffer, size_t n) {
+  PF_CHECK(buffer.ensure(std::bit_ceil(n)).ok(), "out of memory");
+}
+
+// Rows of an observed tile so that the weights of all their parts fit kStripFloats.
+int observed_tile_rows(int64_t parts, int group) {
+  const int64_t fit = kStripFloats / (std::max<int64_t>(parts, 1) * kChunkSlots * group);
+  const int64_t least = (kLeastQueries + group - 1) / group;
+  return static_cast<int>(std::clamp<int64_t>(fit, least, kTileRows));
+}
+
+// Scores are computed for whole runs of strips: blocks that are gone are read as a neighbour, and
+// their live bits hide it.
+void fill_gaps(const BlockId* blocks, int64_t n, BlockId* out) {
+  BlockId some = 0;
+  for (int64_t i = 0; i < n; ++i)
+    if (blocks[i] != kNoBlock) some = blocks[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = blocks[i] != kNoBlock ? blocks[i] : some;
 }
 
 }  // namespace
 
-void Attention::plan(const Args& args) {
+void Attention::Counters::resize(size_t n) {
+  if (n <= size_) return;
+  size_ = std::bit_ceil(n);
+  counts_ = std::make_unique<std::atomic<int>[]>(size_);
+}
+
+SlotSource Attention::source_of(const KvArena& arena, const Args& args, int seq, int head) const {
+  const SeqRows& rows = args.seqs[static_cast<size_t>(seq)];
+  const int index = args.layer * args.shape.n_kv_heads + head;
+  const TableView& table = rows.tables[index];
+  SlotSource s;
+  s.blocks = table.blocks;
+  s.len = s.live_len = table.len;
+  s.start = table.start;
+  s.block_size = arena.layout().block_size;
+  if (const SeqSignals* signals = rows.signals) {
+    if (args.sink_q != nullptr && signals->sink_shift != 0)
+      s.sinks = std::min(signals->sink_slots, table.len);
+    if (signals->live != nullptr) s.live = signals->live[index];
+  }
+  if (args.selection != nullptr) {
+    const PageSelection& chosen = args.selection[seq * args.shape.n_kv_heads + head];
+    if (!chosen.index.empty()) {
+      s.blocks = chosen.blocks.data();
+      s.index = chosen.index.data();
+      s.len =
+          (static_cast<int64_t>(chosen.index.size()) - 1) * s.block_size + table.len % s.block_size;
+      int64_t first = 0;  // selected blocks that are the table's first
+      while (chosen.index[static_cast<size_t>(first)] == first) ++first;
+      s.sinks = std::min(s.sinks, first * s.block_size);
+    }
+  }
+  return s;
+}
+
+void Attention::add_tiles(const Args& args, int seq, int head, int begin, int end, bool observed,
+                          int* turn) {
+  const SlotSource& t = sources_[static_cast<size_t>(seq * args.shape.n_kv_heads + head)];
+  int step = kTileRows;
+  if (observed) {
+    const auto [first, last] = parts_of(t, visible(t, end - 1, args.shape.window));
+    step = observed_tile_rows(last - first, args.shape.n_heads / args.shape.n_kv_heads);
+  }
+  for (int row = begin; row < end; row += step) {
+    const int rows = std::min(step, end - row);
+    const int64_t first = visible(t, row, args.shape.window).first;
+    const int64_t last = visible(t, row + rows - 1, args.shape.window).last;
+    const auto [part_begin, part_end] = parts_of(t, {first, last});
+    Tile tile{seq, head, row, rows, part_begin, part_end};
+    if (observed) tile.turn = (*turn)++;
+    tiles_.push_back(tile);
+  }
+}
+
+void Attention::plan(const KvArena& arena, const Args& args) {
   tiles_.clear();
   units_.clear();
-  split_tiles_.clear();
-  kept_ = 0;
+  sources_.clear();
   for (int seq = 0; seq < static_cast<int>(args.seqs.size()); ++seq) {
-    const int n_rows = args.seqs[static_cast<size_t>(seq)].n_rows;
+    const SeqRows& rows = args.seqs[static_cast<size_t>(seq)];
+    const ObservedRows seen = observed_rows(rows);
+    PF_CHECK(0 <= seen.begin && seen.end <= rows.n_rows);
     for (int head = 0; head < args.shape.n_kv_heads; ++head) {
-      const TableView& table = table_of(args, seq, head);
-      for (int row = 0; row < n_rows; row += kTileRows) {
-        const int rows = std::min(kTileRows, n_rows - row);
-        const int64_t first = visible(table, row, args.shape.window).first;
-        const int64_t last = visible(table, row + rows - 1, args.shape.window).last;
-        tiles_.push_back({seq, head, row, rows, static_cast<int>(first / kChunkSlots),
-                          static_cast<int>((last + kChunkSlots - 1) / kChunkSlots), -1});
+      sources_.push_back(source_of(arena, args, seq, head));
+      int turn = 0;
+      if (seen.begin < seen.end) {
+        add_tiles(args, seq, head, 0, seen.begin, false, nullptr);
+        add_tiles(args, seq, head, seen.begin, seen.end, true, &turn);
+        add_tiles(args, seq, head, seen.end, rows.n_rows, false, nullptr);
+      } else {
+        add_tiles(args, seq, head, 0, rows.n_rows, false, nullptr);
       }
     }
   }
+  split_tiles();
+}
+
+void Attention::split_tiles() {
+  kept_ = seen_ = split_ = 0;
   const bool few = static_cast<int>(tiles_.size()) < 4 * pool_.size() && pool_.size() > 1;
   for (int i = 0; i < static_cast<int>(tiles_.size()); ++i) {
-    Tile& t = tiles_[static_cast<size_t>(i)];
-    const int chunks = t.chunk_end - t.chunk_begin;
-    if (!few || t.rows > kSplitRows || chunks < 2) {
-      units_.push_back({i, t.chunk_begin, t.chunk_end});
-      continue;
-    }
-    t.partial = static_cast<int>(kept_);
-    kept_ += static_cast<size_t>(chunks);
-    split_tiles_.push_back(i);
-    // Runs of chunks: a thread walks neighbours, so that its prefetches are of use.
-    const int run = std::max(1, chunks / (2 * pool_.size()));
-    for (int c = t.chunk_begin; c < t.chunk_end; c += run)
-      units_.push_back({i, c, std::min(c + run, t.chunk_end)});
+    const Tile& t = tiles_[static_cast<size_t>(i)];
+    if (few && t.rows <= kSplitRows && t.part_end - t.part_begin >= 2)
+      split(i);
+    else
+      units_.push_back({i, t.part_begin, t.part_end});
   }
+}
+
+void Attention::split(int tile) {
+  Tile& t = tiles_[static_cast<size_t>(tile)];
+  const int parts = t.part_end - t.part_begin;
+  t.partial = static_cast<int>(kept_);
+  kept_ += static_cast<size_t>(parts);
+  if (t.turn >= 0) {
+    t.seen = static_cast<int>(seen_);
+    seen_ += static_cast<size_t>(parts);
+  }
+  t.split = static_cast<int>(split_++);
+  left_.resize(split_);
+  // Runs of parts: a thread walks neighbours, so that its prefetches are of use.
+  const int run = std::max(1, parts / (2 * pool_.size()));
+  for (int p = t.part_begin; p < t.part_end; p += run)
+    units_.push_back({tile, p, std::min(p + run, t.part_end)});
 }
 
 AttentionPartial Attention::kept(int index, int group, int head_dim) const {
@@ -84,26 +165,46 @@ AttentionPartial Attention::kept(int index, int group, int head_dim) const {
   return {kept_m_.data() + first, kept_l_.data() + first, kept_o_.data() + first * head_dim};
 }
 
-void Attention::run(const KvArena& arena, const Args& args) {
-  plan(args);
-  const int group = args.shape.n_heads / args.shape.n_kv_heads;
-  const size_t queries = static_cast<size_t>(kTileRows) * static_cast<size_t>(group);
+// Buffers and counters of a planned step.
+void Attention::make_room(const KvArena& arena, const Args& args) {
+  const auto group = static_cast<size_t>(args.shape.n_heads / args.shape.n_kv_heads);
+  const size_t queries = kTileRows * group;
   const size_t dim = static_cast<size_t>(args.shape.head_dim);
-  const size_t kept_queries = kept_ * kSplitRows * static_cast<size_t>(group);
-  // Growth only: a warm step allocates nothing.
-  PF_CHECK(kept_m_.ensure(kept_queries).ok() && kept_l_.ensure(kept_queries).ok() &&
-               kept_o_.ensure(kept_queries * dim).ok(),
-           "out of memory");
+  const size_t kept_queries = kept_ * kSplitRows * group;
+  grow(kept_m_, kept_queries);
+  grow(kept_l_, kept_queries);
+  grow(kept_o_, kept_queries * dim);
+  if (seen_ > 0) grow(kept_weights_, seen_ * kSplitRows * group * kChunkSlots);
+  size_t strip = 0;
+  for (const Tile& t : tiles_) {
+    if (t.turn >= 0 && t.split < 0)
+      strip = std::max(strip, static_cast<size_t>(t.rows * (t.part_end - t.part_begin)) * group);
+  }
+  turn_.resize(sources_.size());
+  for (size_t i = 0; i < sources_.size(); ++i)
+    turn_[static_cast<int>(i)].store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < split_; ++i)
+    left_[static_cast<int>(i)].store(0, std::memory_order_relaxed);
+  for (const Unit& u : units_) {
+    const int split = tiles_[static_cast<size_t>(u.tile)].split;
+    if (split >= 0) left_[split].fetch_add(1, std::memory_order_relaxed);
+  }
   scratch_.resize(static_cast<size_t>(pool_.size()));
   for (Scratch& s : scratch_) {
-    for (FloatBuffer* b : {&s.m, &s.l, &s.total_m, &s.total_l})
-      PF_CHECK(b->ensure(queries).ok(), "out of memory");
-    for (FloatBuffer* b : {&s.o, &s.total_o, &s.heads})
-      PF_CHECK(b->ensure(queries * dim + 16).ok(), "out of memory");
+    for (FloatBuffer* b : {&s.l, &s.total_m, &s.total_l, &s.factor}) grow(*b, queries);
+    for (FloatBuffer* b : {&s.o, &s.total_o, &s.heads}) grow(*b, queries * dim + 16);
+    grow(s.m, std::max(queries, strip));
+    if (strip > 0) grow(s.weights, strip * kChunkSlots);
     const size_t prepared =
-        kernels::prepared_query_bytes(arena.layout(), static_cast<int>(queries));
-    PF_CHECK(s.q.ensure(prepared / sizeof(float) + 1).ok(), "out of memory");
+        kernels::prepared_query_bytes(arena.layout(), static_cast<int>(queries)) / sizeof(float);
+    grow(s.q, prepared + 1);
+    if (args.sink_q != nullptr) grow(s.sink_q, prepared + 1);
   }
+}
+
+void Attention::run(const KvArena& arena, const Args& args) {
+  plan(arena, args);
+  make_room(arena, args);
   next_.store(0, std::memory_order_relaxed);
   pool_.run([&](int t, int) {
     for (int u;
@@ -111,74 +212,102 @@ void Attention::run(const KvArena& arena, const Args& args) {
       run_unit(arena, args, units_[static_cast<size_t>(u)], scratch_[static_cast<size_t>(t)]);
     }
   });
-  for (const int i : split_tiles_) merge_kept(args, tiles_[static_cast<size_t>(i)], scratch_[0]);
 }
 
-// The queries of a tile side by side, in the kernels' own form.
-const void* Attention::prepare_queries(const KvArena& arena, const Args& args, const Tile& tile,
-                                       Scratch& s) {
+// The queries of a tile side by side, in the kernels' own form. q: of the batch's first row.
+const void* Attention::prepare(const KvArena& arena, const Args& args, const Tile& tile,
+                               const float* q, int64_t ld, Scratch& s, FloatBuffer& out) {
   const int dim = args.shape.head_dim;
   const int group = args.shape.n_heads / args.shape.n_kv_heads;
   const int64_t first = args.seqs[static_cast<size_t>(tile.seq)].row + tile.row;
-  const float* source = args.qkv + first * args.ld + static_cast<int64_t>(tile.head) * group * dim;
+  const float* from = q + first * ld + static_cast<int64_t>(tile.head) * group * dim;
   if (tile.rows > 1) {
-    for (int r = 0; r < tile.rows; ++r) {
-      std::copy_n(source + r * args.ld, group * dim, s.heads.data() + r * group * dim);
-    }
-    source = s.heads.data();
+    for (int r = 0; r < tile.rows; ++r)
+      std::copy_n(from + r * ld, group * dim, s.heads.data() + r * group * dim);
+    from = s.heads.data();
   }
-  k_.attention_prepare_q(arena.layout(), source, dim, tile.rows * group, args.shape.scale,
-                         s.q.data());
-  return s.q.data();
+  k_.attention_prepare_q(arena.layout(), from, dim, tile.rows * group, args.shape.scale,
+                         out.data());
+  return out.data();
+}
+
+Attention::Queries Attention::prepare_queries(const KvArena& arena, const Args& args,
+                                              const Tile& tile, Scratch& s) {
+  Queries q{prepare(arena, args, tile, args.qkv, args.ld, s, s.q), nullptr};
+  if (source(args, tile).sinks > 0) {
+    const int64_t ld = static_cast<int64_t>(args.shape.n_heads) * args.shape.head_dim;
+    q.sink = prepare(arena, args, tile, args.sink_q, ld, s, s.sink_q);
+  }
+  return q;
 }
 
 void Attention::run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s) {
   const Tile& tile = tiles_[static_cast<size_t>(unit.tile)];
   const int dim = args.shape.head_dim;
   const int group = args.shape.n_heads / args.shape.n_kv_heads;
-  const void* q = prepare_queries(arena, args, tile, s);
-  if (tile.partial >= 0) {
-    for (int c = unit.chunk_begin; c < unit.chunk_end; ++c) {
-      chunk(arena, args, tile, c, q, kept(tile.partial + c - tile.chunk_begin, group, dim));
+  const int queries = tile.rows * group;
+  const Queries q = prepare_queries(arena, args, tile, s);
+  if (tile.split >= 0) {
+    for (int p = unit.part_begin; p < unit.part_end; ++p) {
+      const int i = p - tile.part_begin;
+      float* weights = tile.seen < 0 ? nullptr
+                                     : kept_weights_.data() + int64_t{tile.seen + i} * kSplitRows *
+                                                                  group * kChunkSlots;
+      run_part(arena, args, tile, p, q, kept(tile.partial + i, group, dim), weights);
     }
+    if (left_[tile.split].fetch_sub(1, std::memory_order_acq_rel) == 1) merge_kept(args, tile, s);
     return;
   }
-  const AttentionPartial part{s.m.data(), s.l.data(), s.o.data()},
-      total{s.total_m.data(), s.total_l.data(), s.total_o.data()};
-  clear(total, tile.rows * group, dim);
-  for (int c = unit.chunk_begin; c < unit.chunk_end; ++c) {
-    chunk(arena, args, tile, c, q, part);
-    k_.attention_merge(tile.rows * group, dim, part, total);
+  const AttentionPartial total{s.total_m.data(), s.total_l.data(), s.total_o.data()};
+  clear(total, queries, dim);
+  for (int p = unit.part_begin; p < unit.part_end; ++p) {
+    const int64_t kept_at = tile.turn >= 0 ? int64_t{p - unit.part_begin} * queries : 0;
+    const AttentionPartial part{s.m.data() + kept_at, s.l.data(), s.o.data()};
+    run_part(arena, args, tile, p, q, part,
+             tile.turn >= 0 ? s.weights.data() + kept_at * kChunkSlots : nullptr);
+    k_.attention_merge(queries, dim, part, total);
   }
   finish(args, tile, total);
+  if (tile.turn >= 0) observe(args, tile, s.weights.data(), s.m.data(), queries, total, s);
 }
 
-void Attention::chunk(const KvArena& arena, const Args& args, const Tile& tile, int chunk,
-                      const void* q, const AttentionPartial& out) {
-  const TableView& table = table_of(args, tile.seq, tile.head);
-  const int64_t origin = static_cast<int64_t>(chunk) * kChunkSlots;
+void Attention::run_part(const KvArena& arena, const Args& args, const Tile& tile, int index,
+                         const Queries& q, const AttentionPartial& out, float* weights) {
+  const SlotSource& t = source(args, tile);
+  const Part part = part_of(t, index);
   const int block_size = arena.layout().block_size;
   int16_t lo[kTileRows], hi[kTileRows];
-  int64_t last = 0;
+  int64_t end = 0;
   for (int r = 0; r < tile.rows; ++r) {
-    const Visible v = visible(table, tile.row + r, args.shape.window);
-    lo[r] = static_cast<int16_t>(std::clamp<int64_t>(v.first - origin, 0, kChunkSlots));
-    hi[r] = static_cast<int16_t>(std::clamp<int64_t>(v.last - origin, 0, kChunkSlots));
-    last = v.last;
+    const Visible v = visible(t, tile.row + r, args.shape.window);
+    end = std::min(v.last, part.last);
+    lo[r] = static_cast<int16_t>(
+        std::clamp<int64_t>(std::max(v.first, part.first) - part.origin, 0, kChunkSlots));
+    hi[r] = static_cast<int16_t>(std::clamp<int64_t>(end - part.origin, 0, kChunkSlots));
+  }
+  uint32_t live[kChunkSlots / 32];
+  BlockId held[kChunkSlots / kernels::kStripSlots];
+  if (t.live != nullptr) {
+    live_mask(t, part.origin, live);
+    const int64_t blocks = std::min<int64_t>(kChunkSlots / block_size,
+                                             (end - part.origin + block_size - 1) / block_size);
+    fill_gaps(t.blocks + part.origin / block_size, blocks, held);
   }
   kernels::AttentionChunkArgs a;
   a.base = arena.base();
-  a.blocks = table.blocks + origin / block_size;
-  a.slots = static_cast<int>(std::min<int64_t>(kChunkSlots, last - origin));
-  a.q = q;
+  a.blocks = t.live != nullptr ? held : t.blocks + part.origin / block_size;
+  a.slots = static_cast<int>(std::min<int64_t>(kChunkSlots, end - part.origin));
+  a.q = part.sink ? q.sink : q.normal;
   a.rows = tile.rows;
   a.group = args.shape.n_heads / args.shape.n_kv_heads;
   a.lo = lo;
   a.hi = hi;
+  a.live = t.live != nullptr ? live : nullptr;
   a.out = out;
-  const int64_t rest = last - origin - kChunkSlots;
+  a.weights = weights;
+  const int64_t rest = end - part.origin - kChunkSlots;
   if (rest > 0) {
-    a.next_blocks = a.blocks + kChunkSlots / block_size;
+    a.next_blocks = t.blocks + (part.origin + kChunkSlots) / block_size;
     a.next_count =
         static_cast<int>((std::min<int64_t>(rest, kChunkSlots) + block_size - 1) / block_size);
   }
@@ -196,15 +325,42 @@ void Attention::finish(const Args& args, const Tile& tile, const AttentionPartia
   }
 }
 
+void Attention::observe(const Args& args, const Tile& tile, const float* weights,
+                        const float* part_m, int stride, const AttentionPartial& total,
+                        Scratch& s) {
+  std::atomic<int>& turn = turn_[tile.seq * args.shape.n_kv_heads + tile.head];
+  // Short: the tile before was started before this one.
+  for (int spins = 0; turn.load(std::memory_order_acquire) != tile.turn; ++spins)
+    if (spins > 64) std::this_thread::yield();
+  const ObservedTile seen{.signals = args.seqs[static_cast<size_t>(tile.seq)].signals,
+                          .table = args.layer * args.shape.n_kv_heads + tile.head,
+                          .row = tile.row,
+                          .rows = tile.rows,
+                          .group = args.shape.n_heads / args.shape.n_kv_heads,
+                          .window = args.shape.window,
+                          .part_begin = tile.part_begin,
+                          .part_end = tile.part_end,
+                          .weights = weights,
+                          .part_m = part_m,
+                          .stride = stride,
+                          .m = total.m,
+                          .l = total.l};
+  observe_tile(k_, source(args, tile), seen, s.factor.data());
+  turn.store(tile.turn + 1, std::memory_order_release);
+}
+
 void Attention::merge_kept(const Args& args, const Tile& tile, Scratch& s) {
   const int dim = args.shape.head_dim;
   const int group = args.shape.n_heads / args.shape.n_kv_heads;
   const AttentionPartial total{s.total_m.data(), s.total_l.data(), s.total_o.data()};
   clear(total, tile.rows * group, dim);
-  for (int c = 0; c < tile.chunk_end - tile.chunk_begin; ++c) {
-    k_.attention_merge(tile.rows * group, dim, kept(tile.partial + c, group, dim), total);
-  }
+  for (int p = 0; p < tile.part_end - tile.part_begin; ++p)
+    k_.attention_merge(tile.rows * group, dim, kept(tile.partial + p, group, dim), total);
   finish(args, tile, total);
+  if (tile.turn < 0) return;
+  const int stride = kSplitRows * group;
+  observe(args, tile, kept_weights_.data() + int64_t{tile.seen} * stride * kChunkSlots,
+          kept(tile.partial, group, dim).m, stride, total, s);
 }
 
 }  // namespace pagefold::cpu

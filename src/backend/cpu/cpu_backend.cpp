@@ -5,6 +5,18 @@
 #include "base/check.h"
 
 namespace pagefold::cpu {
+namespace {
+
+bool reindexes(const SeqRows& s) {
+  return s.signals != nullptr && s.signals->sink_slots > 0 && s.signals->sink_shift != 0;
+}
+bool selects(const SeqRows& s, int layer, const AttentionShape& shape) {
+  return s.signals != nullptr && s.signals->quest_blocks > 0 && s.n_rows == 1 &&
+         shape.window == 0 && layer >= s.signals->quest_first_layer;
+}
+
+}  // namespace
+
 CpuBackend::CpuBackend(const kernels::Kernels& k, const CpuBackendOptions& options)
     : k_(k),
       options_(options),
@@ -121,6 +133,21 @@ void CpuBackend::glu_linear_add(int rows, BufferId gate_up, MatrixId w, BufferId
   matmul(rows, m, nullptr, true, row(residual, 0), cols(residual));
 }
 
+// Queries of a row's head: rotated in place, a copy for the sinks, what signals want of them.
+void CpuBackend::rotate_query(const SeqRows& seq, int row, int64_t head, float* q, float* sink_q,
+                              int dim, const RopeShape& rope, int64_t layer_head) {
+  const int64_t angles = int64_t{seq.row + row} * (rope.rot / 2);
+  const SeqSignals* s = seq.signals;
+  if (s != nullptr) add_query_stats(*s, layer_head, row, q, rope.rot, rope.half_layout);
+  if (sink_q != nullptr) {
+    float* copy = sink_q + head * dim;
+    std::copy_n(q, dim, copy);
+    k_.rope(copy, rope.sink_cos + angles, rope.sink_sin + angles, rope.rot, rope.half_layout);
+  }
+  k_.rope(q, rope.cos + angles, rope.sin + angles, rope.rot, rope.half_layout);
+  if (s != nullptr) keep_query(*s, layer_head, row, seq.n_rows, q, dim);
+}
+
 void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
                                    const AttentionShape& shape, const RopeShape& rope,
                                    const float* q_gamma, const float* k_gamma, float eps) {
@@ -130,12 +157,15 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
   float* k_rows = first + int64_t{shape.n_heads + head} * dim;
   for (int r = 0; r < seq.n_rows; ++r) {
     const int64_t row = seq.row + r;
-    const auto turn = [&](float* h, const float* gamma) {
-      if (gamma) k_.rms_norm(h, gamma, eps, dim, h);
-      k_.rope(h, rope.cos + row * half, rope.sin + row * half, rope.rot, rope.half_layout);
-    };
-    for (int g = 0; g < group; ++g) turn(first + r * ld + int64_t{head * group + g} * dim, q_gamma);
-    turn(k_rows + r * ld, k_gamma);
+    float* sink_q = reindexes(seq) && sinks_ ? sink_q_.data() + row * shape.n_heads * dim : nullptr;
+    for (int64_t h = int64_t{head} * group; h < (head + 1) * group; ++h) {
+      float* q = first + r * ld + h * dim;
+      if (q_gamma) k_.rms_norm(q, q_gamma, eps, dim, q);
+      rotate_query(seq, r, h, q, sink_q, dim, rope, int64_t{layer} * shape.n_heads + h);
+    }
+    float* k = k_rows + r * ld;
+    if (k_gamma) k_.rms_norm(k, k_gamma, eps, dim, k);
+    k_.rope(k, rope.cos + row * half, rope.sin + row * half, rope.rot, rope.half_layout);
   }
   const TableView& table = seq.tables[layer * shape.n_kv_heads + head];
   kernels::KvAppendArgs a;
@@ -147,20 +177,80 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
   a.v = k_rows + int64_t{shape.n_kv_heads} * dim;
   a.ldk = a.ldv = ld;
   k_.kv_append(arena_.layout(), a);
+  if (bounds_.enabled()) bounds_.append(k_, table.blocks, table.len, seq.n_rows, k_rows, ld);
+}
+
+Status CpuBackend::enable_page_bounds() {
+  PF_CHECK(kv_.n_blocks > 0, "enable_page_bounds before init_kv");
+  return bounds_.init(arena_.layout(), kv_.n_blocks);
+}
+
+// Blocks that the step's one row of a table reads. q: of the row's group, rotated.
+void CpuBackend::select_pages_of(int layer, const SeqRows& seq, int head, const float* q,
+                                 const AttentionShape& shape, PageSelection& out) {
+  out.index.clear();
+  if (!selects(seq, layer, shape)) return;
+  const TableView& table = seq.tables[layer * shape.n_kv_heads + head];
+  const int size = arena_.layout().block_size;
+  const int64_t sinks = sinks_ && reindexes(seq) ? seq.signals->sink_slots : 0;
+  select_blocks(k_, bounds_, table.blocks, table.len / size + 1, seq.signals->quest_blocks,
+                (sinks + size - 1) / size, q, shape.n_heads / shape.n_kv_heads, shape.head_dim,
+                out);
+}
+
+void CpuBackend::prepare_step(int layer, std::span<const SeqRows> seqs, const AttentionShape& shape,
+                              const RopeShape& rope) {
+  select_ = sinks_ = false;
+  const int size = arena_.layout().block_size;
+  for (const SeqRows& s : seqs) {
+    sinks_ |= reindexes(s);
+    select_ |= selects(s, layer, shape);
+    const bool counts = s.signals != nullptr && s.signals->quest_blocks > 0 && s.n_rows == 1;
+    if (!counts || s.signals->quest_blocks_read == nullptr) continue;
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
+      const TableView& t = s.tables[layer * shape.n_kv_heads + head];
+      int64_t blocks = t.len / size + 1 - t.start / size;
+      if (selects(s, layer, shape)) blocks = std::min<int64_t>(blocks, s.signals->quest_blocks);
+      *s.signals->quest_blocks_read += blocks;
+    }
+  }
+  PF_CHECK(!select_ || bounds_.enabled(), "quest without enable_page_bounds");
+  PF_CHECK(!sinks_ || rope.sink_cos != nullptr, "re-indexing without angles for the sinks");
+  if (select_) selection_.resize(seqs.size() * static_cast<size_t>(shape.n_kv_heads));
+  if (sinks_) {
+    PF_CHECK(sink_q_
+                 .ensure(static_cast<size_t>(limits_.max_rows) *
+                         static_cast<size_t>(shape.n_heads * shape.head_dim))
+                 .ok(),
+             "out of memory");
+  }
 }
 
 void CpuBackend::attention(int layer, std::span<const SeqRows> seqs, BufferId qkv,
                            const AttentionShape& shape, const RopeShape& rope, VectorId q_gamma,
                            VectorId k_gamma, float eps, BufferId out) {
   const int64_t pairs = static_cast<int64_t>(seqs.size()) * shape.n_kv_heads;
+  const int group = shape.n_heads / shape.n_kv_heads;
   int64_t rows = 0;
   for (const SeqRows& s : seqs) rows += s.n_rows;
+  prepare_step(layer, seqs, shape, rope);
   for_rows(pairs, rows * cols(qkv) / std::max<int64_t>(pairs, 1), [&](int64_t i) {
-    rotate_and_append(layer, seqs[static_cast<size_t>(i / shape.n_kv_heads)],
-                      static_cast<int>(i % shape.n_kv_heads), row(qkv, 0), shape, rope,
-                      vector(q_gamma), vector(k_gamma), eps);
+    const SeqRows& seq = seqs[static_cast<size_t>(i / shape.n_kv_heads)];
+    const int head = static_cast<int>(i % shape.n_kv_heads);
+    rotate_and_append(layer, seq, head, row(qkv, 0), shape, rope, vector(q_gamma), vector(k_gamma),
+                      eps);
+    if (select_)
+      select_pages_of(layer, seq, head, row(qkv, seq.row) + int64_t{head} * group * shape.head_dim,
+                      shape, selection_[static_cast<size_t>(i)]);
   });
-  attention_.run(arena_, {seqs, layer, row(qkv, 0), cols(qkv), shape, row(out, 0)});
+  attention_.run(arena_, {.seqs = seqs,
+                          .layer = layer,
+                          .qkv = row(qkv, 0),
+                          .ld = cols(qkv),
+                          .shape = shape,
+                          .out = row(out, 0),
+                          .sink_q = sinks_ ? sink_q_.data() : nullptr,
+                          .selection = select_ ? selection_.data() : nullptr});
 }
 
 void CpuBackend::logits(std::span<const int32_t> rows, BufferId x, VectorId gamma, float eps,

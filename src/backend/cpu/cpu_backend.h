@@ -54,6 +54,16 @@ class CpuBackend final : public Backend {
   }
   KvMemory kv_memory() const override { return arena_.memory(); }
   uint64_t kv_resident_bytes() const override { return arena_.committed_bytes(); }
+  Status enable_page_bounds() override;
+  uint64_t page_bounds_bytes() const override { return bounds_.bytes_per_block(); }
+  // To be called when slots of blocks [first, first + count) of a table were moved or copied;
+  // filled: the table's slots. Does nothing unless bounds are kept.
+  void refresh_page_bounds(const BlockId* blocks, int64_t first, int64_t count, int64_t filled) {
+    if (bounds_.enabled()) bounds_.refresh(arena_, blocks, first, count, filled);
+  }
+  const PageBounds& page_bounds() const { return bounds_; }
+  // Row 0 of a buffer [max_rows][cols]. For tests.
+  float* buffer_data(BufferId b) { return row(b, 0); }
 
  private:
   struct Buffer {
@@ -79,6 +89,12 @@ class CpuBackend final : public Backend {
   void rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
                          const AttentionShape& shape, const RopeShape& rope, const float* q_gamma,
                          const float* k_gamma, float eps);
+  void rotate_query(const SeqRows& seq, int row, int64_t head, float* q, float* sink_q, int dim,
+                    const RopeShape& rope, int64_t layer_head);
+  void select_pages_of(int layer, const SeqRows& seq, int head, const float* q,
+                       const AttentionShape& shape, PageSelection& out);
+  void prepare_step(int layer, std::span<const SeqRows> seqs, const AttentionShape& shape,
+                    const RopeShape& rope);
 
   const kernels::Kernels& k_;
   CpuBackendOptions options_;
@@ -91,6 +107,11 @@ class CpuBackend final : public Backend {
   StepLimits limits_;
   Inputs inputs_;
   Attention attention_;
+  PageBounds bounds_;
+  std::vector<PageSelection> selection_;  // [seqs][n_kv_heads] of the step
+  bool select_ = false;                   // some sequence of the step reads a selection
+  FloatBuffer sink_q_;                    // [rows][n_heads * head_dim], when a sequence re-indexes
+  bool sinks_ = false;
 };
 
 template <class F>

@@ -1,0 +1,192 @@
+// One layer's attention through the CPU backend, on permuted blocks, with what every step was given
+// kept for a dense reference in double precision.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/half.h"
+
+namespace pagefold {
+
+struct RigOptions {
+  int n_heads = 6, n_kv_heads = 2, head_dim = 64;
+  DType dtype = DType::bf16;
+  int block_size = 16;
+  int threads = 1;
+  int64_t window = 0;
+  bool bounds = false;
+  uint32_t seed = 7;
+  int max_slots = 1200;
+};
+
+inline float through(DType type, float v) {
+  if (type == DType::f16) return f16_to_f32(f32_to_f16(v));
+  if (type == DType::bf16) return bf16_to_f32(f32_to_bf16(v));
+  return v;
+}
+
+inline std::vector<float> normal_values(size_t n, uint32_t seed, float width = 1.0f) {
+  std::mt19937 rng(seed);
+  std::vector<float> out(n);
+  for (float& v : out) {
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<float>(rng()) * 0x1p-32f - 0.5f;
+    v = sum * 1.7320508f * width;
+  }
+  return out;
+}
+
+// One sequence with one layer. Row r of the sequence (from its start) has the q, k and v of
+// row_qkv(r), whatever the steps; angles are zero unless set.
+class Rig {
+ public:
+  explicit Rig(const RigOptions& o) : o_(o) {
+    CpuBackendOptions b;
+    b.threads = o.threads;
+    b.dtype = DType::f32;
+    const kernels::Kernels* k = kernels::select_kernels("auto").value();
+    backend_ = std::make_unique<cpu::CpuBackend>(*k, b);
+    const int blocks = (o.max_slots + o.block_size - 1) / o.block_size;
+    KvShape kv;
+    kv.n_layers = 1;
+    kv.n_kv_heads = o.n_kv_heads;
+    kv.head_dim = o.head_dim;
+    kv.block_size = o.block_size;
+    kv.k_dtype = kv.v_dtype = o.dtype;
+    kv.n_blocks = static_cast<uint32_t>(blocks * o.n_kv_heads + 3);
+    EXPECT_TRUE(backend_->init_kv(kv).ok());
+    StepLimits limits;
+    limits.max_rows = o.max_slots;
+    limits.max_seqs = 1;
+    EXPECT_TRUE(backend_->init_step(limits).ok());
+    if (o.bounds) {
+      EXPECT_TRUE(backend_->enable_page_bounds().ok());
+    }
+    qkv_ = backend_->make_buffer(ld()).value();
+    out_ = backend_->make_buffer(o.n_heads * o.head_dim).value();
+    std::vector<BlockId> ids(kv.n_blocks);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<BlockId>(i);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(o.seed));
+    for (int h = 0; h < o.n_kv_heads; ++h)
+      blocks_.emplace_back(ids.begin() + h * blocks, ids.begin() + (h + 1) * blocks);
+    all_ = normal_values(static_cast<size_t>(o.max_slots * ld()), o.seed, 1.5f);
+    cos_.assign(static_cast<size_t>(o.max_slots * o.head_dim / 2), 1.0f);
+    sin_.assign(cos_.size(), 0.0f);
+    sink_cos_ = cos_;
+    sink_sin_ = sin_;
+  }
+
+  const RigOptions& options() const { return o_; }
+  int64_t ld() const { return int64_t{o_.n_heads + 2 * o_.n_kv_heads} * o_.head_dim; }
+  int group() const { return o_.n_heads / o_.n_kv_heads; }
+  int64_t len() const { return len_; }
+  cpu::CpuBackend& backend() { return *backend_; }
+  std::vector<BlockId>& blocks(int head) { return blocks_[static_cast<size_t>(head)]; }
+  // Values that every row gets: [max_slots][ld].
+  std::vector<float>& values() { return all_; }
+  float* query(int64_t row, int head) { return all_.data() + row * ld() + head * o_.head_dim; }
+  float* key(int64_t row, int kv_head) { return query(row, o_.n_heads + kv_head); }
+  // Angles of the rows of the next step: [rows][head_dim / 2].
+  std::vector<float> cos_, sin_, sink_cos_, sink_sin_;
+  bool half_layout = true;
+
+  // Runs the sequence's next `rows` rows; returns their outputs.
+  std::vector<float> step(int rows, const SeqSignals* signals = nullptr) {
+    std::copy_n(all_.data() + len_ * ld(), rows * ld(), backend_->buffer_data(qkv_));
+    std::vector<TableView> tables;
+    for (const auto& b : blocks_) tables.push_back({b.data(), len_, 0});
+    const SeqRows seq{0, rows, tables.data(), signals};
+    AttentionShape shape{o_.n_heads, o_.n_kv_heads, o_.head_dim,
+                         1.0f / std::sqrt(static_cast<float>(o_.head_dim)), o_.window};
+    RopeShape rope{o_.head_dim, half_layout,      cos_.data(),
+                   sin_.data(), sink_cos_.data(), sink_sin_.data()};
+    backend_->attention(0, {&seq, 1}, qkv_, shape, rope, {}, {}, 0, out_);
+    len_ += rows;
+    const float* out = backend_->buffer_data(out_);
+    return {out, out + static_cast<size_t>(rows * o_.n_heads * o_.head_dim)};
+  }
+
+  // Probabilities of row `row` for query head `head` over slots [0, row], in double. hidden: slots
+  // that do not count. q: another query than the row's own for slots below `sinks`.
+  std::vector<double> probabilities(int64_t row, int head, const std::vector<bool>& hidden = {}) {
+    const int64_t first = o_.window > 0 ? std::max<int64_t>(0, row + 1 - o_.window) : 0;
+    std::vector<double> p(static_cast<size_t>(row + 1), 0.0);
+    double max = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (int64_t s = first; s <= row; ++s) {
+      const auto at = static_cast<size_t>(s);
+      if (at < hidden.size() && hidden[at]) continue;
+      p[at] = logit(query(row, head), key(s, head / group()));
+      max = std::max(max, p[at]);
+    }
+    for (int64_t s = first; s <= row; ++s) {
+      const auto at = static_cast<size_t>(s);
+      if (at < hidden.size() && hidden[at]) continue;
+      sum += p[at] = std::exp(p[at] - max);
+    }
+    for (double& v : p) v /= sum;
+    return p;
+  }
+  double logit(const float* q, const float* k) const {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(o_.head_dim));
+    double dot = 0;
+    for (int d = 0; d < o_.head_dim; ++d) {
+      const float scaled = q[d] * scale;
+      dot += double{o_.dtype == DType::bf16 ? through(DType::bf16, scaled) : scaled} *
+             through(o_.dtype, k[d]);
+    }
+    return dot;
+  }
+  // The output that probabilities `p` over slots give, for a KV head.
+  std::vector<double> mix(const std::vector<double>& p, int kv_head) {
+    std::vector<double> out(static_cast<size_t>(o_.head_dim), 0.0);
+    for (size_t s = 0; s < p.size(); ++s) {
+      const float* v = query(static_cast<int64_t>(s), o_.n_heads + o_.n_kv_heads + kv_head);
+      for (int d = 0; d < o_.head_dim; ++d)
+        out[static_cast<size_t>(d)] += p[s] * through(o_.dtype, v[d]);
+    }
+    return out;
+  }
+
+ private:
+  RigOptions o_;
+  std::unique_ptr<cpu::CpuBackend> backend_;
+  BufferId qkv_, out_;
+  std::vector<std::vector<BlockId>> blocks_;
+  std::vector<float> all_;
+  int64_t len_ = 0;
+};
+
+// Arrays that signals point to: one layer.
+struct Observed {
+  std::vector<std::vector<float>> mass;
+  std::vector<std::vector<uint64_t>> history;
+  std::vector<float*> mass_at;
+  std::vector<uint64_t*> history_at;
+
+  explicit Observed(const RigOptions& o, int words = 0) {
+    for (int h = 0; h < o.n_kv_heads; ++h) {
+      mass.emplace_back(static_cast<size_t>(o.max_slots), 0.0f);
+      history.emplace_back(static_cast<size_t>(o.max_slots * std::max(words, 1)), 0);
+    }
+    for (auto& m : mass) mass_at.push_back(m.data());
+    for (auto& h : history) history_at.push_back(h.data());
+  }
+  SeqSignals rows(int first, int n) const {
+    SeqSignals s;
+    s.mass_row = first;
+    s.mass_rows = n;
+    s.mass = mass_at.data();
+    return s;
+  }
+};
+
+}  // namespace pagefold
