@@ -1,6 +1,7 @@
 #include "kv/budget.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace pagefold {
@@ -22,21 +23,21 @@ void fit_counts(int64_t* keep, const int64_t* low, const int64_t* high, int n, i
 std::vector<int64_t> pyramid_line(int64_t base, double beta, int layers, int64_t most) {
   std::vector<int64_t> line(static_cast<size_t>(layers), base);
   if (layers < 2) return line;
-  auto low = static_cast<int64_t>(static_cast<double>(base) / beta);
-  int64_t high = 2 * base - low;
-  if (high > most) {
-    high = std::max(most, base);
-    low = 2 * base - high;
+  double low = static_cast<double>(base) / beta;
+  double high = 2.0 * static_cast<double>(base) - low;
+  if (high > static_cast<double>(most)) {
+    high = static_cast<double>(std::max(most, base));
+    low = 2.0 * static_cast<double>(base) - high;
   }
-  // Layer l is high - l (high - low) / (layers - 1), in whole slots with the exact sum.
-  const int64_t steps = layers - 1;
+  // Parts are compared on a grid, so that rounding of the doubles decides nothing.
+  constexpr double kGrid = 1e6;
   std::vector<int64_t> rest(line.size());
   int64_t sum = 0;
-  for (int64_t l = 0; l < layers; ++l) {
-    const int64_t scaled = high * steps - l * (high - low);
-    line[static_cast<size_t>(l)] = scaled / steps;
-    rest[static_cast<size_t>(l)] = scaled % steps;
-    sum += scaled / steps;
+  for (size_t l = 0; l < line.size(); ++l) {
+    const double exact = high - static_cast<double>(l) * (high - low) / (layers - 1);
+    line[l] = static_cast<int64_t>(std::floor(exact + 1 / kGrid));
+    rest[l] = std::llround((exact - static_cast<double>(line[l])) * kGrid);
+    sum += line[l];
   }
   std::vector<int> order(line.size());
   std::iota(order.begin(), order.end(), 0);

@@ -165,6 +165,7 @@ const KeyScoreQuery& Compactor::query(const SequenceCompression& c, const Sequen
     ScoredKeys& s = scored_[static_cast<size_t>(t)];
     s.stride = stride_of(t);
     s.logits = next;
+    s.rows = static_cast<int>(rows);
     next += s.stride * rows;
     if (!similarity) continue;
     s.similarity = next;

@@ -7,19 +7,35 @@
 namespace pagefold {
 namespace {
 
+// Kept slots that lie where they belong: kept[i] - i never falls.
+size_t settled(const std::vector<int32_t>& kept) {
+  size_t low = 0, high = kept.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (kept[middle] == static_cast<int32_t>(middle)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // Left-pack: every kept slot moves to its rank; ascending, so a move never reads what one wrote.
 void pack_in_order(const std::vector<int32_t>& kept, TableMoves& out) {
-  size_t i = 0;
-  while (i < kept.size() && kept[i] == static_cast<int32_t>(i)) ++i;
-  for (; i < kept.size(); ++i) out.moves.push_back({kept[i], static_cast<int32_t>(i)});
+  const size_t first = settled(kept);
+  out.moves.resize(kept.size() - first);
+  for (size_t i = first; i < kept.size(); ++i) {
+    out.moves[i - first] = {kept[i], static_cast<int32_t>(i)};
+  }
 }
 
 // Slots beyond the new end fill the holes before it, both ascending: the fewest moves.
 void fill_holes(const std::vector<int32_t>& kept, TableMoves& out) {
   const auto end = static_cast<int32_t>(kept.size());
   auto source = std::lower_bound(kept.begin(), kept.end(), end);
-  int32_t expected = 0;
-  for (auto it = kept.begin(); source != kept.end(); ++expected) {
+  auto expected = static_cast<int32_t>(settled(kept));
+  for (auto it = kept.begin() + expected; source != kept.end(); ++expected) {
     if (it != kept.end() && *it == expected) {
       ++it;
       continue;

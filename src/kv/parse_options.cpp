@@ -222,7 +222,7 @@ Status check_budget(const KvModel& model, const KvPlan& plan) {
   // The protected slots rounded to whole blocks.
   const auto spans = static_cast<int64_t>(plan.keep.size());
   const int64_t guarded = plan.recent_rule == RecentRule::rest ? sinks : sinks + recent;
-  const int64_t least = guarded + (1 + 2 * spans) * (model.block_size - 1);
+  const int64_t least = guarded + (2 + 2 * spans) * (model.block_size - 1);
   if (budget < least) {
     return bad_input(
         "kv.budget: {} is below {}: {} slots are always kept, and with {} they round up to whole "

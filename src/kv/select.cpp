@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -12,7 +13,6 @@ namespace pagefold {
 namespace {
 
 constexpr uint32_t kForced = 0xffffffffu;
-constexpr int kBucketBits = 11;
 
 // Larger score, larger key. -0 and +0 are equal.
 inline uint32_t key_of(float score) {
@@ -21,38 +21,66 @@ inline uint32_t key_of(float score) {
   return u ^ (sign | 0x80000000u);
 }
 
+// Branch free, so that the loops over slots vectorise.
 inline uint32_t slot_key(float score, uint8_t flags) {
-  if ((flags & kSlotDead) != 0) return 0;
-  return (flags & (kSlotProtected | kSlotPinned)) != 0 ? kForced : key_of(score);
+  const uint32_t forced = (flags & (kSlotProtected | kSlotPinned)) != 0 ? kForced : 0u;
+  const uint32_t alive = (flags & kSlotDead) != 0 ? 0u : kForced;
+  return (key_of(score) | forced) & alive;
 }
 
-// The keep-th largest key, by a histogram of the leading bits.
+// The keep-th largest key. A sample brackets it, so that only the keys of the bracket are sorted
+// out; where the sample misleads, all of them are.
 uint32_t cut_of(const uint32_t* keys, int64_t n, int64_t keep, std::vector<uint32_t>& bucket) {
-  uint32_t counts[1 << kBucketBits] = {};
-  for (int64_t i = 0; i < n; ++i) ++counts[keys[i] >> (32 - kBucketBits)];
-  int64_t above = 0;
-  uint32_t b = (1u << kBucketBits) - 1;
-  while (above + counts[b] < keep) above += counts[b--];
-  bucket.clear();
-  for (int64_t i = 0; i < n; ++i) {
-    if (keys[i] >> (32 - kBucketBits) == b) bucket.push_back(keys[i]);
+  constexpr int64_t kSample = 64, kMargin = 8;
+  bucket.resize(static_cast<size_t>(n));
+  if (n >= 8 * kSample) {
+    uint32_t sample[kSample];
+    for (int64_t i = 0; i < kSample; ++i) sample[i] = keys[i * n / kSample];
+    std::sort(sample, sample + kSample, std::greater<>());
+    const int64_t rank = keep * kSample / n;
+    const uint32_t high = rank < kMargin ? kForced : sample[rank - kMargin];
+    const uint32_t low = rank + kMargin >= kSample ? 0 : sample[rank + kMargin];
+    int64_t above = 0, inside = 0;
+    for (int64_t i = 0; i < n; ++i) above += keys[i] > high ? 1 : 0;
+    for (int64_t i = 0; i < n; ++i) {
+      bucket[static_cast<size_t>(inside)] = keys[i];
+      inside += keys[i] >= low && keys[i] <= high ? 1 : 0;
+    }
+    if (above < keep && keep <= above + inside) {
+      const auto nth = bucket.begin() + (keep - above - 1);
+      std::nth_element(bucket.begin(), nth, bucket.begin() + inside, std::greater<>());
+      return *nth;
+    }
   }
-  const auto nth = bucket.begin() + (keep - above - 1);
+  std::copy_n(keys, n, bucket.begin());
+  const auto nth = bucket.begin() + (keep - 1);
   std::nth_element(bucket.begin(), nth, bucket.end(), std::greater<>());
   return *nth;
 }
 
 // All but the worst slot: the usual case where one goes for one that comes.
-void drop_one(const float* scores, const uint8_t* flags, int64_t n, std::vector<int32_t>& out) {
-  int64_t worst = -1;
-  for (int64_t i = 0; i < n; ++i) {
-    if (flags[i] == 0 && (worst < 0 || scores[i] <= scores[worst])) worst = i;
+void drop_one(const std::vector<uint32_t>& keys, std::vector<int32_t>& out) {
+  uint32_t least = kForced;
+  for (const uint32_t k : keys) least = std::min(least, k);
+  PF_CHECK(least != kForced, "more protected slots than are kept");
+  size_t worst = keys.size() - 1;  // equal scores: the higher slot goes
+  while (keys[worst] != least) --worst;
+  std::iota(out.begin(), out.begin() + static_cast<long>(worst), 0);
+  std::iota(out.begin() + static_cast<long>(worst), out.end(), static_cast<int32_t>(worst) + 1);
+}
+
+// Slots of the blocks that hold a protected or pinned slot: whole blocks stay for them.
+int64_t slots_of_held_blocks(const std::vector<uint8_t>& flags, int block_size) {
+  const auto bs = static_cast<size_t>(block_size);
+  int64_t slots = 0;
+  for (size_t begin = 0; begin < flags.size(); begin += bs) {
+    const size_t end = std::min(flags.size(), begin + bs);
+    const bool held =
+        std::any_of(flags.begin() + static_cast<long>(begin),
+                    flags.begin() + static_cast<long>(end), [](uint8_t f) { return f != 0; });
+    slots += held ? static_cast<int64_t>(end - begin) : 0;
   }
-  PF_CHECK(worst >= 0, "more protected slots than are kept");
-  for (int64_t i = 0; i < worst; ++i) out[static_cast<size_t>(i)] = static_cast<int32_t>(i);
-  for (int64_t i = worst + 1; i < n; ++i) {
-    out[static_cast<size_t>(i - 1)] = static_cast<int32_t>(i);
-  }
+  return slots;
 }
 
 }  // namespace
@@ -61,19 +89,17 @@ void pick_top(const float* scores, const uint8_t* flags, int64_t n, int64_t keep
               std::vector<uint32_t>& scratch, std::vector<int32_t>& out) {
   out.resize(static_cast<size_t>(keep));
   if (keep == 0) return;
-  bool dead = false;
-  for (int64_t i = 0; i < n; ++i) dead |= (flags[i] & kSlotDead) != 0;
   if (keep == n) {
-    for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>(i)] = static_cast<int32_t>(i);
-    return;
-  }
-  if (keep == n - 1 && !dead) {
-    drop_one(scores, flags, n, out);
+    std::iota(out.begin(), out.end(), 0);
     return;
   }
   scratch.resize(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
     scratch[static_cast<size_t>(i)] = slot_key(scores[i], flags[i]);
+  }
+  if (keep == n - 1) {
+    drop_one(scratch, out);
+    return;
   }
   thread_local std::vector<uint32_t> bucket;
   const uint32_t cut = cut_of(scratch.data(), n, keep, bucket);
@@ -83,12 +109,12 @@ void pick_top(const float* scores, const uint8_t* flags, int64_t n, int64_t keep
   size_t next = 0;
   for (int64_t i = 0; i < n && next < out.size(); ++i) {
     const uint32_t k = scratch[static_cast<size_t>(i)];
-    const bool tie = k == cut && ties > 0;
-    if (tie) --ties;
+    const int64_t tie = k == cut && ties > 0 ? 1 : 0;
+    ties -= tie;
     out[next] = static_cast<int32_t>(i);
-    next += k > cut || tie ? 1 : 0;
+    next += k > cut || tie != 0 ? 1 : 0;
   }
-  PF_CHECK(next == out.size(), "fewer slots than are to be kept");
+  PF_CHECK(next == out.size() && cut != 0, "fewer slots than are to be kept");
 }
 
 void pick_blocks(const float* scores, const uint8_t* flags, int64_t n, int64_t keep, int block_size,
@@ -178,6 +204,30 @@ void SlotSelector::select(const KvPlan& plan, const ScheduleState& state,
     if (tables.size() > 1 && !plan.policy->position_only()) join_scope(plan, signals, tables);
   }
   share_out(plan, state);
+#ifndef NDEBUG
+  check_kept(plan);
+#endif
+}
+
+// The invariants of a keep-set: ascending, everything protected in it, nothing dead, exact counts.
+void SlotSelector::check_kept(const KvPlan& plan) const {
+  for (int t = 0; t < model_.n_tables(); ++t) {
+    const auto i = static_cast<size_t>(t);
+    if (!model_.compressed(t / model_.n_kv_heads)) continue;
+    const auto& flags = flags_[static_cast<size_t>(same_as_[i])];
+    const auto count = static_cast<int64_t>(kept_[i].size());
+    const bool block = plan.packing == Packing::block;
+    PF_CHECK(block ? count >= keep_[i] : count == keep_[i], "a table keeps another count");
+    int64_t held = 0, kept_held = 0;
+    for (const uint8_t f : flags) held += (f & (kSlotProtected | kSlotPinned)) != 0 ? 1 : 0;
+    for (size_t k = 0; k < kept_[i].size(); ++k) {
+      const auto slot = static_cast<size_t>(kept_[i][k]);
+      PF_CHECK(k == 0 || kept_[i][k] > kept_[i][k - 1], "a keep-set is not ascending");
+      PF_CHECK(slot < flags.size() && (flags[slot] & kSlotDead) == 0, "a dead slot is kept");
+      kept_held += flags[slot] != 0 ? 1 : 0;
+    }
+    PF_CHECK(held == kept_held, "a protected slot goes");
+  }
 }
 
 void SlotSelector::flag_slots(const KvPlan& plan, const ScheduleState& state,
@@ -227,11 +277,16 @@ void SlotSelector::flag_slots(const KvPlan& plan, const ScheduleState& state,
         if ((live[s / 32] >> (s % 32) & 1) == 0) flags[static_cast<size_t>(s)] = kSlotDead;
       }
     }
-    int64_t counts[8] = {};
-    for (const uint8_t f : flags) ++counts[f & 7];
-    live_[i] = n - counts[kSlotDead];
-    pinned_[i] = counts[kSlotPinned];
-    least_[i] = counts[kSlotPinned] + counts[kSlotProtected];
+    int32_t dead = 0, pinned = 0, guarded = 0;
+    for (const uint8_t f : flags) {
+      dead += f == kSlotDead ? 1 : 0;
+      pinned += f == kSlotPinned ? 1 : 0;
+      guarded += f == kSlotProtected ? 1 : 0;
+    }
+    live_[i] = n - dead;
+    pinned_[i] = pinned;
+    least_[i] = pinned + guarded;
+    if (plan.packing == Packing::block) least_[i] = slots_of_held_blocks(flags, model_.block_size);
   }
 }
 

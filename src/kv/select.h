@@ -39,6 +39,7 @@ class SlotSelector {
                     const ScoredKeys* scored);
   void join_scope(const KvPlan& plan, const SequenceSignals& signals, std::span<const int> tables);
   void share_out(const KvPlan& plan, const ScheduleState& state);
+  void check_kept(const KvPlan& plan) const;
 
   const KvModel& model_;
   std::vector<std::vector<float>> scores_;

@@ -109,6 +109,7 @@ struct ScoredKeys {
   float* logits = nullptr;  // [rows][stride]
   int64_t stride = 0;
   float* similarity = nullptr;  // [stride]
+  int rows = 0;
 };
 
 // Why a slot may not be dropped, or does not count.

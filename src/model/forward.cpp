@@ -11,7 +11,12 @@ TransformerModel::TransformerModel(std::unique_ptr<Backend> backend, ModelConfig
     : backend_(std::move(backend)),
       config_(std::move(config)),
       weights_(std::move(weights)),
-      rope_(rope_frequencies(config_.rope)) {}
+      rope_(rope_frequencies(config_.rope)) {
+  RopeFrequencies rope = rope_frequencies(config_.rope);
+  config_.shape.inv_freq = std::move(rope.frequency);
+  config_.shape.rope_magnitude = rope.magnitude;
+  config_.shape.rope_half_layout = config_.rope_half_layout;
+}
 
 uint64_t TransformerModel::block_bytes(const KvShape& kv) const {
   return (dtype_bytes(kv.k_dtype) + dtype_bytes(kv.v_dtype)) * static_cast<uint64_t>(kv.head_dim) *

@@ -50,12 +50,15 @@ class Triattention final : public Policy {
     return p.get("scope") == 1 ? Join::max : Join::mean;
   }
   void scores(const ScoreInput& in, const SlotSignals& s, float* out) const override {
-    z_scores(s.keys->logits, s.flags, s.n, out);
-    if (in.group == 1) return;
-    std::vector<float> z(static_cast<size_t>(s.n));
-    for (int g = 1; g < in.group; ++g) {
-      z_scores(s.keys->logits + g * s.keys->stride, s.flags, s.n, z.data());
-      for (size_t i = 0; i < z.size(); ++i) out[i] = std::max(out[i], z[i]);
+    std::vector<float> weights(static_cast<size_t>(s.n));
+    z_weights(s.flags, s.n, weights.data());
+    for (int g = 0; g < in.group; ++g) {
+      const float* logits = s.keys->logits + g * s.keys->stride;
+      const ZScale z = z_scale(logits, weights.data(), s.n);
+      for (int64_t i = 0; i < s.n; ++i) {
+        const float score = (logits[i] - z.mean) * z.inverse;
+        out[i] = g > 0 && out[i] > score ? out[i] : score;
+      }
     }
   }
   void key_query(const KeyQueryInput& in, KeyCoefficientBuffer& out) const override {

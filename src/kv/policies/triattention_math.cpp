@@ -24,9 +24,8 @@ void triattention_fold(const QueryStatsView& stats, const KvModel& model,
       phase[(fold.max ? d : 0) * bands + f] += std::polar(1.0, angle);
     }
   }
-  const double scale2 = fold.attention_scaling * fold.attention_scaling;
   const double per_set = fold.max ? 1.0 : static_cast<double>(fold.offsets.size());
-  const double unit = scale2 / stats.rows;
+  const double unit = fold.attention_scaling / stats.rows;
   out.sets = static_cast<int>(sets);
   out.w_re.resize(sets * heads * bands);
   out.w_im.resize(sets * heads * bands);
@@ -47,34 +46,43 @@ void triattention_fold(const QueryStatsView& stats, const KvModel& model,
   }
 }
 
-void z_scores(const float* logits, const uint8_t* flags, int64_t n, float* z) {
-  const auto counts = [&](int64_t i) {
-    return flags == nullptr || (flags[i] & (kSlotPinned | kSlotDead)) == 0 ? 1.0f : 0.0f;
-  };
-  // Eight partial sums: a fixed order of additions that the compiler can keep in registers.
+ZScale z_scale(const float* logits, const float* weights, int64_t n) {
+  // One pass around the first value, in lanes of doubles: a fixed order of additions.
   constexpr int kLanes = 8;
-  double sums[kLanes] = {}, used[kLanes] = {};
-  for (int64_t i = 0; i < n; ++i) {
-    const float c = counts(i);
-    sums[i % kLanes] += static_cast<double>(c * logits[i]);
-    used[i % kLanes] += static_cast<double>(c);
+  const float shift = n > 0 ? logits[0] : 0.0f;
+  double sums[kLanes] = {}, squares[kLanes] = {};
+  double sum = 0, square = 0;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) {
+      const float d = (logits[i + j] - shift) * weights[i + j];
+      sums[j] += static_cast<double>(d);
+      squares[j] += static_cast<double>(d) * static_cast<double>(d);
+    }
   }
-  double sum = 0, m = 0;
+  for (; i < n; ++i) {
+    const double d = static_cast<double>((logits[i] - shift) * weights[i]);
+    sum += d;
+    square += d * d;
+  }
+  double count = 0;
+  for (int64_t s = 0; s < n; ++s) count += static_cast<double>(weights[s]);
   for (int j = 0; j < kLanes; ++j) {
     sum += sums[j];
-    m += used[j];
+    square += squares[j];
   }
-  const auto mean = static_cast<float>(m > 0 ? sum / m : 0.0);
-  double squares[kLanes] = {};
+  if (count == 0) return {shift, 0.0f};
+  const double mean = sum / count;
+  const double sigma = std::sqrt(std::max(0.0, square / count - mean * mean));
+  return {static_cast<float>(static_cast<double>(shift) + mean),
+          static_cast<float>(1.0 / std::max(sigma, 1e-6))};
+}
+
+void z_weights(const uint8_t* flags, int64_t n, float* weights) {
   for (int64_t i = 0; i < n; ++i) {
-    const float d = counts(i) * (logits[i] - mean);
-    squares[i % kLanes] += static_cast<double>(d * d);
+    const bool counts = flags == nullptr || (flags[i] & (kSlotPinned | kSlotDead)) == 0;
+    weights[i] = counts ? 1.0f : 0.0f;
   }
-  double square = 0;
-  for (const double q : squares) square += q;
-  const double sigma = m > 0 ? std::sqrt(square / m) : 0.0;
-  const auto scale = static_cast<float>(1.0 / std::max(sigma, 1e-6));
-  for (int64_t i = 0; i < n; ++i) z[i] = (logits[i] - mean) * scale;
 }
 
 }  // namespace pagefold
