@@ -103,7 +103,7 @@ class Calibrator {
   }
 
   Status read_text() {
-    const std::vector<int32_t> all = model_.tokenizer->encode(options_.text, false);
+    const std::vector<int32_t> all = model_.tokenizer->encode(options_.text, false, false);
     const int64_t most = options_.tokens > 0 ? options_.tokens : kTextTokens;
     const auto n = std::min<int64_t>(most, static_cast<int64_t>(all.size()));
     if (n < kFewestTokens) {

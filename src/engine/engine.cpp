@@ -22,6 +22,10 @@
 namespace pagefold {
 namespace {
 
+constexpr int kReleaseSteps = 16;                      // between two releases
+constexpr int64_t kReserveSlots = 128;                 // of every running sequence's tables
+constexpr uint64_t kReleaseBytes = uint64_t{1} << 20;  // less is not worth system calls
+
 // Logit rows of a step beyond one a sequence, for prompt log-probabilities: they bound the float32
 // logits that a step holds.
 constexpr int kExtraLogitRows = 32;
@@ -52,6 +56,7 @@ struct EngineCore::Impl {
   void publish_metrics();
   void emit();
   void give_back();
+  void release_memory();
   // Seconds since the last call go to a stage.
   void lap(size_t stage);
 
@@ -80,7 +85,8 @@ struct EngineCore::Impl {
   std::vector<std::pair<std::shared_ptr<Generation>, GenerationResult>> finished;
   std::vector<std::pair<Sequence*, Finish>> ended;  // of this step's rows
   std::vector<Generation*> changed;
-  std::vector<BlockId> freed;
+  std::vector<BlockId> freed, taken;  // since the last give_back()
+  int steps_since_release = 0;
 
   EngineMetrics counters;  // the engine thread's own
   Clock::time_point lap_start{};
@@ -108,6 +114,8 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
   ended.reserve(n);
   changed.reserve(n);
   freed.reserve(n * static_cast<size_t>(shape.n_tables()));
+  taken.reserve(n * static_cast<size_t>(shape.n_tables()));
+  pool.log_taken(&taken);
   counters.blocks_total = s.n_blocks;
   counters.kv_block_bytes = block_bytes;
   published = counters;
@@ -145,6 +153,7 @@ void EngineCore::Impl::step() {
     lap(2);
     // 5. Rows are committed, sequences that ended give their blocks back.
     advance(plan);
+    release_memory();
   }
   // 6. Counters first, then the news: who hears of an end also sees the blocks returned.
   emit();
@@ -286,10 +295,29 @@ void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, 
   finished.emplace_back(std::move(s->generation), std::move(r));
 }
 
+// Tells the model which blocks changed hands. The pool has the last word: a block that was freed
+// and handed out again since the last call stays taken.
 void EngineCore::Impl::give_back() {
-  if (freed.empty()) return;
-  model.blocks_freed(freed);
+  std::erase_if(freed, [&](BlockId b) { return pool.owners(b) > 0; });
+  std::erase_if(taken, [&](BlockId b) { return pool.owners(b) == 0; });
+  if (!freed.empty()) model.blocks_freed(freed);
+  if (!taken.empty()) {
+    // Not fatal by itself: the pages are then committed one by one as they are written.
+    if (const Status s = model.blocks_taken(taken); !s.ok()) log::error("{}", message_of(s));
+  }
   freed.clear();
+  taken.clear();
+}
+
+// What the running sequences refill within an interval stays committed; the rest goes back to the
+// operating system, now and then and all at once.
+void EngineCore::Impl::release_memory() {
+  if (++steps_since_release < kReleaseSteps && !scheduler.empty()) return;
+  steps_since_release = 0;
+  const auto blocks = static_cast<uint64_t>((kReserveSlots + shape.block_size - 1) /
+                                            shape.block_size * shape.n_tables());
+  model.release_kv(static_cast<uint64_t>(scheduler.running()) * blocks * block_bytes,
+                   kReleaseBytes);
 }
 
 void EngineCore::Impl::publish_metrics() {

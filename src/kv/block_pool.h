@@ -28,6 +28,10 @@ class BlockPool {
   // One owner less. True: that was the last one, and the block is free.
   bool release(BlockId block);
 
+  // From now on allocate() also appends the ids to `log`, for whoever commits their memory. Null:
+  // no more.
+  void log_taken(std::vector<BlockId>* log) { log_ = log; }
+
   uint32_t total() const { return total_; }
   uint32_t free_count() const { return free_; }
   uint32_t used_count() const { return total_ - free_; }
@@ -42,6 +46,7 @@ class BlockPool {
   };
 
   uint32_t total_, free_;
+  std::vector<BlockId>* log_ = nullptr;
   std::vector<std::vector<uint64_t>> levels_;  // [0] = one bit a block, back() = one word
   // calloc, so that the counts of blocks never used cost no memory.
   std::unique_ptr<uint32_t[], Free> owners_;  // [total]

@@ -20,6 +20,14 @@ class TransformerModel final : public LanguageModel {
   void forward(const StepBatch& batch, float* logits) override;
   uint64_t block_bytes(const KvShape& kv) const override;
   void blocks_freed(std::span<const BlockId> blocks) override { backend_->blocks_freed(blocks); }
+  Status blocks_taken(std::span<const BlockId> blocks) override {
+    return backend_->blocks_taken(blocks);
+  }
+  uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) override {
+    return backend_->release_kv(reserve_bytes, least_bytes);
+  }
+  uint64_t kv_resident_bytes() const override { return backend_->kv_resident_bytes(); }
+  KvMemory kv_memory() const override { return backend_->kv_memory(); }
   uint64_t weight_bytes() const override { return backend_->weight_bytes(); }
   const ModelConfig& config() const { return config_; }
   Backend& backend() { return *backend_; }

@@ -44,6 +44,16 @@ class LanguageModel {
   virtual Status init(const KvShape& kv, const StepLimits& limits) = 0;
   virtual uint64_t block_bytes(const KvShape& kv) const = 0;
   virtual void blocks_freed(std::span<const BlockId> blocks) = 0;
+  // As in Backend: commits the memory of blocks handed out; gives spare memory back.
+  virtual Status blocks_taken(std::span<const BlockId> blocks) {
+    (void)blocks;
+    return ok_status();
+  }
+  virtual uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) {
+    (void)reserve_bytes, (void)least_bytes;
+    return 0;
+  }
+  virtual KvMemory kv_memory() const { return {}; }
   virtual uint64_t weight_bytes() const = 0;
   // Committed bytes of the cache arena.
   virtual uint64_t kv_resident_bytes() const { return 0; }
