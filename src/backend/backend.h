@@ -187,6 +187,12 @@ class Backend {
   virtual void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) = 0;
   // Copies whole blocks, in order (a fork's last block before it is written).
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // Keeps the bounds of every block's keys from now on, for Quest. After init_kv, before the first
+  // step; calling it again changes nothing. page_bounds_bytes: of one block.
+  virtual Status enable_page_bounds() {
+    return bad_input("this device keeps no bounds of cache blocks, which quest needs");
+  }
+  virtual uint64_t page_bounds_bytes() const { return 0; }
 
   // --- memory of the cache ---
   // Blocks that the pool has just handed out and that the next step may write; their memory is
@@ -197,12 +203,6 @@ class Backend {
     return ok_status();
   }
   // These blocks hold nothing any more. Costs no system call: release_kv gives memory back.
-  // Keeps the bounds of every block's keys from now on, for Quest. After init_kv, before the first
-  // step; calling it again changes nothing. page_bounds_bytes: of one block.
-  virtual Status enable_page_bounds() {
-    return bad_input("this device keeps no bounds of cache blocks, which quest needs");
-  }
-  virtual uint64_t page_bounds_bytes() const { return 0; }
   virtual void blocks_freed(std::span<const BlockId> blocks) { (void)blocks; }
   // Gives memory that no taken block needs back to the operating system, except `reserve_bytes`
   // of it, which stay committed for the blocks to come (what the running sequences refill within

@@ -15,7 +15,7 @@ KvModel kv_model(const EngineConfig& config, const ModelShape& m) {
   kv.block_size = config.block_size;
   kv.layer_window = m.layer_window;
   kv.context_length = m.context_length;
-  kv.inv_freq = m.rope_frequencies;
+  kv.inv_freq = m.inv_freq;
   kv.attention_scaling = m.rope_magnitude;
   return kv;
 }

@@ -24,11 +24,13 @@
 namespace pagefold {
 namespace {
 
+constexpr int kReleaseSteps = 16;                      // between two releases
+constexpr int64_t kReserveSlots = 128;                 // of every running sequence's tables
+constexpr uint64_t kReleaseBytes = uint64_t{1} << 20;  // less is not worth system calls
+
 // Logit rows of a step beyond one a sequence, for prompt log-probabilities: they bound the float32
 // logits that a step holds.
 constexpr int kExtraLogitRows = 32;
-// Free cache memory is given back in pieces of at least this size: a system call per megabyte.
-constexpr uint64_t kReleaseBytes = 1 << 20;
 
 uint64_t random_seed() {
   std::random_device device;
@@ -53,13 +55,12 @@ struct EngineCore::Impl {
   void add_prompt_logprobs(Sequence& s, int64_t row_index, const float* row);
   void advance(const StepPlan& plan);
   void compact(const StepPlan& plan);
-  void commit_taken();
   void copy_shared(const StepPlan& plan);
-  void release_memory();
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
   void emit();
   void give_back();
+  void release_memory();
   // Seconds since the last call go to a stage.
   void lap(size_t stage);
 
@@ -78,7 +79,6 @@ struct EngineCore::Impl {
   Batch batch;
   Sampler sampler;
   CompactionRunner compaction;
-  std::vector<BlockId> taken;       // handed out by the pool since the last commit_taken()
   bool page_bounds = false;         // kept from the first request of quest on
   std::unique_ptr<float[]> logits;  // [max_logit_rows][vocab], pages touched as used
 
@@ -92,7 +92,8 @@ struct EngineCore::Impl {
   std::vector<std::pair<std::shared_ptr<Generation>, GenerationResult>> finished;
   std::vector<std::pair<Sequence*, Finish>> ended;  // of this step's rows
   std::vector<Generation*> changed;
-  std::vector<BlockId> freed;
+  std::vector<BlockId> freed, taken;  // since the last give_back()
+  int steps_since_release = 0;
 
   EngineMetrics counters;  // the engine thread's own
   Clock::time_point lap_start{};
@@ -122,7 +123,8 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
   ended.reserve(n);
   changed.reserve(n);
   freed.reserve(n * static_cast<size_t>(shape.n_tables()));
-  pool.record_taken(&taken);
+  taken.reserve(n * static_cast<size_t>(shape.n_tables()));
+  pool.log_taken(&taken);
   counters.blocks_total = s.n_blocks;
   counters.kv_block_bytes = block_bytes;
   published = counters;
@@ -150,7 +152,6 @@ void EngineCore::Impl::step() {
     const StepPlan& plan = scheduler.plan(freed);
     give_back();
     queue.left(scheduler.newly_admitted());
-    commit_taken();
     copy_shared(plan);
     batch.build(plan);
     lap(0);
@@ -271,13 +272,6 @@ void EngineCore::Impl::advance(const StepPlan& plan) {
   give_back();
 }
 
-void EngineCore::Impl::commit_taken() {
-  if (taken.empty()) return;
-  // Short of physical memory the first write still commits, page by page; the kernel decides then.
-  if (const Status s = model.blocks_taken(taken); !s.ok()) log::warn("{}", message_of(s));
-  taken.clear();
-}
-
 void EngineCore::Impl::copy_shared(const StepPlan& plan) {
   for (const StepPlan::Item& item : plan.items) {
     const auto copies = item.sequence->cache.pending_copies();
@@ -290,7 +284,7 @@ void EngineCore::Impl::compact(const StepPlan& plan) {
   scheduler.for_running([this](Sequence& s) {
     if (s.scheduled_rows == 0 || !s.compression) return;
     const CompressionCounts before = s.compression->counts();
-    if (!compaction.run(s, freed, [this] { commit_taken(); })) return;
+    if (!compaction.run(s, freed, [this] { give_back(); })) return;
     const CompressionCounts& after = s.compression->counts();
     ++counters.compactions;
     counters.evicted_slots += static_cast<uint64_t>(after.evicted_slots - before.evicted_slots);
@@ -302,20 +296,6 @@ void EngineCore::Impl::compact(const StepPlan& plan) {
   give_back();
   counters.scoring_s = compaction.times().scored_s;
   counters.moving_s = compaction.times().moved_s;
-}
-
-// Free memory goes back to the system except for what the running sequences refill before they
-// compact again.
-void EngineCore::Impl::release_memory() {
-  uint64_t reserve_blocks = 0;
-  bool to_os = false;
-  scheduler.for_running([&](Sequence& s) {
-    if (!s.compression) return;
-    to_os |= s.plan->release == Release::os;
-    reserve_blocks += static_cast<uint64_t>(shape.n_tables()) *
-                      static_cast<uint64_t>(s.plan->interval / shape.block_size + 1);
-  });
-  if (to_os) model.release_kv(reserve_blocks * block_bytes, kReleaseBytes);
 }
 
 void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error) {
@@ -330,10 +310,33 @@ void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, 
   finished.emplace_back(std::move(s->generation), std::move(result));
 }
 
+// Tells the model which blocks changed hands. The pool has the last word: a block that was freed
+// and handed out again since the last call stays taken.
 void EngineCore::Impl::give_back() {
-  if (freed.empty()) return;
-  model.blocks_freed(freed);
+  std::erase_if(freed, [&](BlockId b) { return pool.owners(b) > 0; });
+  std::erase_if(taken, [&](BlockId b) { return pool.owners(b) == 0; });
+  if (!freed.empty()) model.blocks_freed(freed);
+  if (!taken.empty()) {
+    // Not fatal by itself: the pages are then committed one by one as they are written.
+    if (const Status s = model.blocks_taken(taken); !s.ok()) log::error("{}", message_of(s));
+  }
   freed.clear();
+  taken.clear();
+}
+
+// What the running sequences refill before they compact again stays committed; the rest goes back
+// to the operating system, now and then and all at once.
+void EngineCore::Impl::release_memory() {
+  if (++steps_since_release < kReleaseSteps && !scheduler.empty()) return;
+  steps_since_release = 0;
+  uint64_t blocks = 0;
+  bool to_os = scheduler.empty();
+  scheduler.for_running([&](Sequence& s) {
+    const int64_t refill = s.compression ? s.plan->interval : kReserveSlots;
+    blocks += static_cast<uint64_t>((refill / shape.block_size + 1) * shape.n_tables());
+    to_os |= s.plan->release == Release::os;
+  });
+  if (to_os) model.release_kv(blocks * block_bytes, kReleaseBytes);
 }
 
 void EngineCore::Impl::publish_metrics() {

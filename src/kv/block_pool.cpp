@@ -44,7 +44,7 @@ bool BlockPool::allocate(std::span<BlockId> out) {
     owners_[id] = 1;
   }
   free_ -= static_cast<uint32_t>(out.size());
-  if (taken_ != nullptr) taken_->insert(taken_->end(), out.begin(), out.end());
+  if (log_ != nullptr) log_->insert(log_->end(), out.begin(), out.end());
   return true;
 }
 

@@ -28,8 +28,9 @@ class BlockPool {
   // One owner less. True: that was the last one, and the block is free.
   bool release(BlockId block);
 
-  // Ids handed out by allocate() are appended to `out` from now on (null: no longer).
-  void record_taken(std::vector<BlockId>* out) { taken_ = out; }
+  // From now on allocate() also appends the ids to `log`, for whoever commits their memory. Null:
+  // no more.
+  void log_taken(std::vector<BlockId>* log) { log_ = log; }
 
   uint32_t total() const { return total_; }
   uint32_t free_count() const { return free_; }
@@ -45,7 +46,7 @@ class BlockPool {
   };
 
   uint32_t total_, free_;
-  std::vector<BlockId>* taken_ = nullptr;
+  std::vector<BlockId>* log_ = nullptr;
   std::vector<std::vector<uint64_t>> levels_;  // [0] = one bit a block, back() = one word
   // calloc, so that the counts of blocks never used cost no memory.
   std::unique_ptr<uint32_t[], Free> owners_;  // [total]

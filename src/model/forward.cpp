@@ -12,9 +12,10 @@ TransformerModel::TransformerModel(std::unique_ptr<Backend> backend, ModelConfig
       config_(std::move(config)),
       weights_(std::move(weights)),
       rope_(rope_frequencies(config_.rope)) {
-  const RopeFrequencies f = rope_frequencies(config_.rope);
-  config_.shape.rope_frequencies = f.frequency;
-  config_.shape.rope_magnitude = f.magnitude;
+  RopeFrequencies rope = rope_frequencies(config_.rope);
+  config_.shape.inv_freq = std::move(rope.frequency);
+  config_.shape.rope_magnitude = rope.magnitude;
+  config_.shape.rope_half_layout = config_.rope_half_layout;
 }
 
 uint64_t TransformerModel::block_bytes(const KvShape& kv) const {

@@ -19,10 +19,11 @@ struct ModelShape {
   int64_t hidden = 0, vocab_size = 0;
   int64_t context_length = 0;         // the model's own limit
   std::vector<int64_t> layer_window;  // [n_layers] sliding window in tokens, 0 = full attention
-  // Rotary frequencies of a head's pairs, [rot / 2], after any rescaling; the factor on cos and
-  // sin.
-  std::vector<double> rope_frequencies;
-  double rope_magnitude = 1.0;
+  // Rotary frequencies after any rescaling (radians a position), [rotated dims / 2], the factor of
+  // rotated queries and keys (YaRN), and which dims form a pair: (i, i + rot / 2) or (2i, 2i + 1).
+  std::vector<double> inv_freq;
+  double rope_magnitude = 1;
+  bool rope_half_layout = true;
 };
 
 // One forward pass. Rows of different sequences follow each other; seqs[i].row + n_rows ==

@@ -135,6 +135,7 @@ void CpuBackend::copy_blocks(std::span<const BlockCopy> copies) {
   for (const BlockCopy& c : copies) {
     std::memcpy(arena_.base() + c.to * block_bytes(), arena_.base() + c.from * block_bytes(),
                 block_bytes());
+    if (bounds_.enabled()) bounds_.copy(c.from, c.to);
   }
 }
 
@@ -145,11 +146,11 @@ void CpuBackend::move_slots(const MovePlan& plan, const TableView* tables, int n
       std::memcpy(arena_.base() + copy.to * block_bytes(),
                   arena_.base() + copy.from * block_bytes(), block_bytes());
     }
-    if (t.moves.empty()) return;
+    if (t.moves.empty() && t.copies.empty()) return;
+    const int64_t bs = arena_.layout().block_size;
     const BlockId* blocks = t.blocks;
     std::vector<BlockId> patched;
     if (blocks == nullptr) {  // a plan that no cache has seen: the copies are not in a table yet
-      const int64_t bs = arena_.layout().block_size;
       const TableView& view = tables[t.layer * n_kv_heads + t.head];
       patched.assign(view.blocks, view.blocks + (t.len_before + bs - 1) / bs);
       for (const TableMoves::Copy& copy : t.copies)
@@ -157,8 +158,8 @@ void CpuBackend::move_slots(const MovePlan& plan, const TableView* tables, int n
       blocks = patched.data();
     }
     move_all(k_, arena_, blocks, t.moves);
-    const int64_t bs = arena_.layout().block_size;
-    refresh_page_bounds(blocks, 0, (t.len_after + bs - 1) / bs, t.len_after);
+    if (t.dropped_blocks.empty())
+      refresh_page_bounds(blocks, 0, (t.len_after + bs - 1) / bs, t.len_after);
   });
 }
 

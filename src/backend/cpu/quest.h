@@ -4,6 +4,7 @@
 // choice for all query heads of a KV head: the group's maximum.)
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,7 @@ class PageBounds {
   // `filled`, the table's length.
   void refresh(const KvArena& arena, const BlockId* blocks, int64_t first, int64_t count,
                int64_t filled);
+  void copy(BlockId from, BlockId to) { std::copy_n(lo(from), 2 * dim(), at(to)); }
 
  private:
   size_t dim() const { return static_cast<size_t>(layout_.head_dim); }
