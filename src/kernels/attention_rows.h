@@ -161,8 +161,14 @@ PF_INLINE float page_score(const float* lo, const float* q, int dim) {
 
 PF_INLINE void score_pages(const float* bounds, const uint32_t* blocks, int n, const float* q,
                            int group, int dim, float* scores) {
+  constexpr int kAhead = 8;  // blocks lie anywhere: nothing else fetches the next ones
   for (int i = 0; i < n; ++i) {
     const float* lo = bounds + int64_t{blocks[i]} * 2 * dim;
+    if (i + kAhead < n) {
+      const float* next = bounds + int64_t{blocks[i + kAhead]} * 2 * dim;
+      for (int d = 0; d < 2 * dim; d += 16)
+        _mm_prefetch(reinterpret_cast<const char*>(next + d), _MM_HINT_T0);
+    }
     float best = -__builtin_inff();
     for (int g = 0; g < group; ++g) {
       const float score = page_score(lo, q + g * dim, dim);
