@@ -17,13 +17,16 @@ constexpr int64_t kTextTokens = 32768, kOwnTokens = 8192, kFewestTokens = 16;
 struct Sums {
   explicit Sums(size_t n) : re(n), im(n), abs(n) {}
   std::vector<double> re, im, abs;
+  // Every row of the coming step is observed; valid until the next call.
   SeqSignals signals() {
-    SeqSignals s;
-    s.stats_re = re.data();
-    s.stats_im = im.data();
-    s.stats_abs = abs.data();
-    return s;
+    pointers = {.rows = 0, .re = re.data(), .im = im.data(), .abs = abs.data()};
+    observation = {};
+    observation.stats = &pointers;
+    observation.stats_rows = kChunk;
+    return {.observe = &observation};
   }
+  QuerySums pointers;
+  Observation observation;
   void add(const Sums& o) {
     for (size_t i = 0; i < re.size(); ++i) {
       re[i] += o.re[i];
