@@ -321,6 +321,14 @@ void add_chat(CLI::App& app, ChatCommand& c) {
   add_json(app, c.json, "print one JSON object with the conversation at the end");
 }
 
+void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
+  flag(app, "-s,--seed", help, [&seed](Text text) -> Status {
+    PF_ASSIGN(const int64_t value, parse_integer(text));
+    seed = static_cast<uint64_t>(value);
+    return ok_status();
+  });
+}
+
 void add_reclaim(CLI::App& app, ReclaimCommand& c) {
   count(app, "--tokens", c.tokens, 1, "tokens of the sequence (default 16000)");
   flag(app, "--block-size", "slots a block, a multiple of 16",
@@ -336,8 +344,7 @@ void add_reclaim(CLI::App& app, ReclaimCommand& c) {
        "cached keys and values");
   word(app, "--layout", c.layout, {"per-head", "shared"},
        "a table for each KV head, or one for all KV heads of a layer");
-  integer(app, "-s,--seed", c.seed, 0, std::numeric_limits<int64_t>::max(),
-          "stream of random numbers");
+  add_seed(app, c.seed, "stream of random numbers");
   add_json(app, c.json);
 }
 
@@ -345,11 +352,10 @@ void add_calibrate(CLI::App& app, CalibrateCommand& c) {
   add_engine(app, c.engine);
   text_flag(app, "--text", c.text,
             "a text to read; without one the model writes its own, of --tokens tokens");
-  text_flag(app, "-o,--output", c.output, "file to write, see --kv-calibration of serve")
-      ->required();
-  count(app, "-n,--tokens", c.tokens, 16, "most tokens to read or write (default 32768)");
-  integer(app, "-s,--seed", c.seed, 0, std::numeric_limits<int64_t>::max(),
-          "stream of random numbers of the text the model writes");
+  text_flag(app, "-o,--output", c.output, "file to write")->required();
+  count(app, "-n,--tokens", c.tokens, 16,
+        "most tokens to read (default 32768) or to write (default 8192)");
+  add_seed(app, c.seed, "stream of random numbers of the text the model writes");
   add_json(app, c.json);
 }
 

@@ -70,7 +70,7 @@ struct CalibrateCommand {
   EngineOptions engine;
   std::string text;  // a file; empty: the model writes its own
   std::string output;
-  int64_t tokens = 32768;  // most tokens of text
+  int64_t tokens = 0;  // most tokens of text; 0: the default of calibrate()
   uint64_t seed = 0;
   bool json = false;
 };
