@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <numeric>
 
 #include "base/random.h"
@@ -17,16 +18,6 @@ constexpr int64_t kTextTokens = 32768, kOwnTokens = 8192, kFewestTokens = 16;
 struct Sums {
   explicit Sums(size_t n) : re(n), im(n), abs(n) {}
   std::vector<double> re, im, abs;
-  // Every row of the coming step is observed; valid until the next call.
-  SeqSignals signals() {
-    pointers = {.rows = 0, .re = re.data(), .im = im.data(), .abs = abs.data()};
-    observation = {};
-    observation.stats = &pointers;
-    observation.stats_rows = kChunk;
-    return {.observe = &observation};
-  }
-  QuerySums pointers;
-  Observation observation;
   void add(const Sums& o) {
     for (size_t i = 0; i < re.size(); ++i) {
       re[i] += o.re[i];
@@ -61,13 +52,29 @@ struct Sequence {
   Sums sums;
 };
 
+// What is recorded of a step: the queries of all its rows.
+struct Observed {
+  Observed(Sums& sums, int64_t first_position, int rows)
+      : into{rows, sums.re.data(), sums.im.data(), sums.abs.data()} {
+    observation.first_position = first_position;
+    observation.stats_rows = rows;
+    observation.stats = &into;
+    signals.observe = &observation;
+  }
+  Observed(const Observed&) = delete;
+  Observed& operator=(const Observed&) = delete;
+  QuerySums into;
+  Observation observation;
+  SeqSignals signals;
+};
+
 class Calibrator {
  public:
   Calibrator(LoadedModel& model, const CalibrationOptions& options)
       : model_(model), shape_(model.network->shape()), options_(options) {}
 
   Result<CalibrationStats> run() {
-    if (shape_.inv_freq.empty()) {
+    if (shape_.rope_frequencies.empty()) {
       return unsupported("calibrate: the model has no rotary positions, which triattention scores");
     }
     if (options_.text.empty()) {
@@ -84,7 +91,7 @@ class Calibrator {
  private:
   size_t n_sums() const {
     return static_cast<size_t>(shape_.n_layers) * static_cast<size_t>(shape_.n_heads) *
-           shape_.inv_freq.size();
+           shape_.rope_frequencies.size();
   }
 
   Status prepare(int n_sequences, int64_t slots, int logit_rows) {
@@ -122,8 +129,8 @@ class Calibrator {
       const int64_t rows = std::min({int64_t{kChunk}, n - at, window - s.length});
       std::vector<int64_t> positions(static_cast<size_t>(rows));
       std::iota(positions.begin(), positions.end(), s.length);
-      const SeqSignals signals = s.sums.signals();
-      const SeqRows seq{0, static_cast<int>(rows), s.views.data(), &signals};
+      const Observed observed(s.sums, s.length, static_cast<int>(rows));
+      const SeqRows seq{0, static_cast<int>(rows), s.views.data(), &observed.signals};
       model_.network->forward(
           {std::span(all).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)),
            positions,
@@ -174,12 +181,12 @@ class Calibrator {
     std::iota(rows.begin(), rows.end(), 0);
     for (uint64_t step = 0; rows_ < total; ++step) {
       std::vector<int64_t> positions;
-      std::vector<SeqSignals> signals;
+      std::deque<Observed> observed;
       std::vector<SeqRows> seqs;
-      for (Sequence& s : sequences_) signals.push_back(s.sums.signals());
+      for (Sequence& s : sequences_) observed.emplace_back(s.sums, s.length, 1);
       for (size_t i = 0; i < sequences_.size(); ++i) {
         positions.push_back(sequences_[i].length);
-        seqs.push_back({static_cast<int>(i), 1, sequences_[i].views.data(), &signals[i]});
+        seqs.push_back({static_cast<int>(i), 1, sequences_[i].views.data(), &observed[i].signals});
       }
       model_.network->forward({tokens, positions, seqs, rows}, logits.data());
       for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -217,7 +224,7 @@ KvModel kv_model_of(const ModelShape& shape, int block_size) {
   m.block_size = block_size;
   m.layer_window = shape.layer_window;
   m.context_length = shape.context_length;
-  m.inv_freq = shape.inv_freq;
+  m.inv_freq = shape.rope_frequencies;
   m.attention_scaling = shape.rope_magnitude;
   return m;
 }

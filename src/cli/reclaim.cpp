@@ -158,7 +158,7 @@ TableMoves join_heads(std::span<const TableMoves> heads, int layer, int table) {
 void print_table(const ReclaimCommand& c, const std::vector<ReclaimRow>& rows) {
   print_text(stdout, fmt::format("{} tokens in {} layer{} x {} KV head{}, head_dim {}, {}, blocks "
                                  "of {} slots{}; {:.4g} % kept\n\n",
-                                 with_commas(static_cast<uint64_t>(c.tokens)), c.layers,
+                                 grouped(static_cast<uint64_t>(c.tokens)), c.layers,
                                  c.layers == 1 ? "" : "s", c.kv_heads, c.kv_heads == 1 ? "" : "s",
                                  c.head_dim, c.kv_cache_dtype, c.block_size,
                                  c.layout == "shared" ? " that all KV heads of a layer share" : "",
@@ -200,7 +200,9 @@ std::vector<int32_t> pick_survivors(const std::string& kind, int64_t tokens, int
   } else {
     const int64_t runs = std::max<int64_t>(1, kept / kRunLength);
     for (int64_t r = 0; r < runs; ++r) {
-      const int64_t begin = r * tokens / runs, end = (r + 1) * tokens / runs;
+      // Each run has a segment of its own: its slots and a share of the dropped ones.
+      const int64_t begin = r * kept / runs + r * (tokens - kept) / runs;
+      const int64_t end = (r + 1) * kept / runs + (r + 1) * (tokens - kept) / runs;
       const int64_t n = (r + 1) * kept / runs - r * kept / runs;
       const int64_t first = begin + below(end - begin - n + 1);
       for (int64_t i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(first + i));

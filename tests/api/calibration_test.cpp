@@ -38,7 +38,7 @@ class SumModel final : public LanguageModel {
     shape_.n_layers = 2, shape_.n_heads = 4, shape_.n_kv_heads = 2, shape_.head_dim = 8;
     shape_.vocab_size = 256, shape_.context_length = 40;
     shape_.layer_window = {0, 0};
-    shape_.inv_freq = {1.0, 0.5, 0.25};
+    shape_.rope_frequencies = {1.0, 0.5, 0.25};
   }
   const ModelShape& shape() const override { return shape_; }
   ModelShape& mutable_shape() { return shape_; }
@@ -55,6 +55,7 @@ class SumModel final : public LanguageModel {
     EXPECT_LE(static_cast<int>(b.seqs.size()), limits_.max_seqs);
     std::map<BlockId, int> owner;
     for (const SeqRows& s : b.seqs) {
+      EXPECT_EQ(s.signals->observe->stats_rows, s.n_rows);
       EXPECT_EQ(s.tables[0].len, b.positions[static_cast<size_t>(s.row)]);
       for (int t = 0; t < 4; ++t) {
         const int64_t blocks = (s.tables[t].len + s.n_rows + 15) / 16;
@@ -64,23 +65,26 @@ class SumModel final : public LanguageModel {
         }
       }
       for (int r = s.row; r < s.row + s.n_rows; ++r)
-        add(*s.signals, b.tokens[static_cast<size_t>(r)], b.positions[static_cast<size_t>(r)]);
+        add(*s.signals->observe, b.tokens[static_cast<size_t>(r)],
+            b.positions[static_cast<size_t>(r)]);
     }
     std::fill_n(logits, b.logit_rows.size() * 256, 0.0f);
   }
   std::vector<int32_t> tokens;
 
  private:
-  void add(const SeqSignals& s, int32_t token, int64_t position) {
+  void add(const Observation& o, int32_t token, int64_t position) {
     EXPECT_LT(position, shape_.context_length);
     tokens.push_back(token);
+    EXPECT_EQ(o.stats_first_row, 0);
+    const QuerySums& s = *o.stats;
     size_t i = 0;
     for (int l = 0; l < 2; ++l)
       for (int h = 0; h < 4; ++h)
         for (int f = 0; f < 3; ++f, ++i) {
-          s.stats_re[i] += token + l + h + f;
-          s.stats_im[i] -= static_cast<double>(position);
-          s.stats_abs[i] += 1;
+          s.re[i] += token + l + h + f;
+          s.im[i] -= static_cast<double>(position);
+          s.abs[i] += 1;
         }
   }
   ModelShape shape_;
@@ -149,7 +153,7 @@ TEST(Calibrate, RefusesWhatTellsNothing) {
   CalibrationOptions o;
   o.text = "short";
   EXPECT_FALSE(calibrate(rig.model, o).ok());
-  rig.network->mutable_shape().inv_freq.clear();
+  rig.network->mutable_shape().rope_frequencies.clear();
   o.text.assign(100, 'x');
   EXPECT_FALSE(calibrate(rig.model, o).ok());
 }
