@@ -74,7 +74,7 @@ class Calibrator {
       : model_(model), shape_(model.network->shape()), options_(options) {}
 
   Result<CalibrationStats> run() {
-    if (shape_.rope_frequencies.empty()) {
+    if (shape_.inv_freq.empty()) {
       return unsupported("calibrate: the model has no rotary positions, which triattention scores");
     }
     if (options_.text.empty()) {
@@ -91,7 +91,7 @@ class Calibrator {
  private:
   size_t n_sums() const {
     return static_cast<size_t>(shape_.n_layers) * static_cast<size_t>(shape_.n_heads) *
-           shape_.rope_frequencies.size();
+           shape_.inv_freq.size();
   }
 
   Status prepare(int n_sequences, int64_t slots, int logit_rows) {
@@ -224,7 +224,7 @@ KvModel kv_model_of(const ModelShape& shape, int block_size) {
   m.block_size = block_size;
   m.layer_window = shape.layer_window;
   m.context_length = shape.context_length;
-  m.inv_freq = shape.rope_frequencies;
+  m.inv_freq = shape.inv_freq;
   m.attention_scaling = shape.rope_magnitude;
   return m;
 }

@@ -38,7 +38,7 @@ class SumModel final : public LanguageModel {
     shape_.n_layers = 2, shape_.n_heads = 4, shape_.n_kv_heads = 2, shape_.head_dim = 8;
     shape_.vocab_size = 256, shape_.context_length = 40;
     shape_.layer_window = {0, 0};
-    shape_.rope_frequencies = {1.0, 0.5, 0.25};
+    shape_.inv_freq = {1.0, 0.5, 0.25};
   }
   const ModelShape& shape() const override { return shape_; }
   ModelShape& mutable_shape() { return shape_; }
@@ -153,7 +153,7 @@ TEST(Calibrate, RefusesWhatTellsNothing) {
   CalibrationOptions o;
   o.text = "short";
   EXPECT_FALSE(calibrate(rig.model, o).ok());
-  rig.network->mutable_shape().rope_frequencies.clear();
+  rig.network->mutable_shape().inv_freq.clear();
   o.text.assign(100, 'x');
   EXPECT_FALSE(calibrate(rig.model, o).ok());
 }
