@@ -155,29 +155,7 @@ Status set_block_size(Text text, int& out) {
   return ok_status();
 }
 
-// Values are checked against the registries when the model's shape is known.
-void add_compression(CLI::App& app, KvOptions& kv) {
-  app.option_defaults()->group("KV compression");
-  const std::pair<const char*, const char*> keys[] = {
-      {"policy", "full, streaming, h2o, snapkv, triattention ...; h2o:alloc=adaptive sets more"},
-      {"budget", "slots a layer and KV head, or a share of the tokens so far (25%)"},
-      {"interval", "tokens between compactions"},
-      {"sinks", "first slots that are always kept"},
-      {"recent", "newest slots that are always kept"},
-      {"protect-prompt", "on: the prompt is kept, on top of the budget"},
-      {"packing", "order, fill, block, off"},
-      {"release", "os: free memory leaves the process; pool: it stays"},
-  };
-  for (const auto& [name, help] : keys) {
-    std::string key = name;
-    std::replace(key.begin(), key.end(), '-', '_');
-    flag(app, fmt::format("--kv-{}", name), help, [&kv, key](Text text) {
-      kv[key] = text;
-      return ok_status();
-    });
-  }
-  app.option_defaults()->group("Engine");
-}
+void add_compression(CLI::App& app, EngineOptions& e);
 
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
@@ -200,7 +178,7 @@ void add_engine(CLI::App& app, EngineOptions& e) {
        "share of the free memory for the KV pool");
   integer(app, "--max-queued-requests", e.max_queued_requests, 0, kMax,
           "requests that may wait for a place");
-  add_compression(app, e.kv);
+  add_compression(app, e);
   app.option_defaults()->group("Options");
 }
 
@@ -229,6 +207,36 @@ void repeated(CLI::App& app, const std::string& name, const std::string& help, F
       ->take_all()
       ->expected(1)
       ->type_name("");
+}
+
+// Values are checked against the registries when the model's shape is known.
+void add_compression(CLI::App& app, EngineOptions& e) {
+  KvOptions& kv = e.kv;
+  app.option_defaults()->group("KV compression");
+  const std::pair<const char*, const char*> keys[] = {
+      {"policy", "full, streaming, h2o, snapkv, triattention ...; h2o:alloc=adaptive sets more"},
+      {"budget", "slots a layer and KV head, or a share of the tokens so far (25%)"},
+      {"interval", "tokens between compactions"},
+      {"sinks", "first slots that are always kept"},
+      {"recent", "newest slots that are always kept"},
+      {"protect-prompt", "on: the prompt is kept, on top of the budget"},
+      {"packing", "order, fill, block, off"},
+      {"release", "os: free memory leaves the process; pool: it stays"},
+  };
+  for (const auto& [name, help] : keys) {
+    std::string key = name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    flag(app, fmt::format("--kv-{}", name), help, [&kv, key](Text text) {
+      kv[key] = text;
+      return ok_status();
+    });
+  }
+  repeated(app, "--kv-calibration", "NAME=PATH: query statistics that triattention may name",
+           [&e](Text text) {
+             e.kv_calibrations.push_back(text);
+             return ok_status();
+           });
+  app.option_defaults()->group("Engine");
 }
 
 void add_penalties(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
@@ -285,6 +293,8 @@ void add_serve(CLI::App& app, ServeCommand& c) {
   text_flag(app, "--served-model-name", c.engine.served_model_name,
             "name in requests and answers; default: the file's or folder's name");
   text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
+  integer(app, "--min-kv-interval", c.min_kv_interval, 1, 1 << 20,
+          "least kv.interval that a request may ask for");
   integer(app, "--port", c.port, 0, 65535, "port (default 8000); 0 = any free one");
   flag(app, "--api-key", "clients must send this key; also PAGEFOLD_API_KEY",
        [&c](Text text) -> Status {

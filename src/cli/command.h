@@ -21,6 +21,7 @@ struct ShowText {
 struct ServeCommand {
   EngineOptions engine;
   std::string host = "127.0.0.1";
+  int64_t min_kv_interval = 1;
   int port = 8000;
   std::string api_key;
   bool json = false;

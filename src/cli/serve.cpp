@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "api/calibrations.h"
 #include "api/loaded_model.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -45,8 +46,11 @@ Status start_and_serve(const ServeCommand& command) {
   PF_ASSIGN(engine.model, resolve_model(engine.model));
   PF_ASSIGN(const LoadedModel model, load_model(engine));
   log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
-  PF_ASSIGN(const EngineConfig config,
+  PF_ASSIGN(EngineConfig config,
             resolve_config(engine, model.network->shape(), model.kv_dtype, available_memory()));
+  config.allow_packing_off = false;  // it shows the problem; a server is there to solve it
+  config.min_kv_interval = command.min_kv_interval;
+  PF_TRY(register_calibrations(engine, model, config));
   PF_ASSIGN(const auto core, EngineCore::start(*model.network, config));
 
   ServerOptions options;

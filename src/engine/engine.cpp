@@ -54,7 +54,7 @@ struct EngineCore::Impl {
   void choose_token(Sequence& s, const float* row);
   void add_prompt_logprobs(Sequence& s, int64_t row_index, const float* row);
   void advance(const StepPlan& plan);
-  void compact(const StepPlan& plan);
+  void compact();
   void copy_shared(const StepPlan& plan);
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
@@ -164,7 +164,7 @@ void EngineCore::Impl::step() {
     // 5. Rows are committed, sequences that ended give their blocks back.
     advance(plan);
     // 6. Sequences over their budget are compacted; what they gave up may leave the process.
-    compact(plan);
+    compact();
     release_memory();
   }
   // 7. Counters first, then the news: who hears of an end also sees the blocks returned.
@@ -279,8 +279,7 @@ void EngineCore::Impl::copy_shared(const StepPlan& plan) {
   }
 }
 
-void EngineCore::Impl::compact(const StepPlan& plan) {
-  // `plan` may name sequences that have ended: only those still running are looked at.
+void EngineCore::Impl::compact() {
   scheduler.for_running([this](Sequence& s) {
     if (s.scheduled_rows == 0 || !s.compression) return;
     const CompressionCounts before = s.compression->counts();
@@ -292,7 +291,6 @@ void EngineCore::Impl::compact(const StepPlan& plan) {
     counters.compaction_freed_blocks +=
         static_cast<uint64_t>(after.freed_blocks - before.freed_blocks);
   });
-  (void)plan;
   give_back();
   counters.scoring_s = compaction.times().scored_s;
   counters.moving_s = compaction.times().moved_s;
@@ -346,10 +344,11 @@ void EngineCore::Impl::publish_metrics() {
   counters.blocks_used = pool.used_count();
   counters.kv_resident_bytes = model.kv_resident_bytes();
   counters.kv_released_bytes = model.kv_memory().released_bytes;
-  counters.logical_slots = counters.held_slots = 0;
+  counters.logical_slots = counters.held_slots = counters.running_blocks = 0;
   scheduler.for_running([this](Sequence& s) {
     counters.logical_slots += s.n_computed * shape.n_tables();
     counters.held_slots += s.cache.held_slots();
+    counters.running_blocks += s.cache.held_blocks();
   });
   std::lock_guard lock(published_mutex);
   published = counters;

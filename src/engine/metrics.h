@@ -32,7 +32,7 @@ struct EngineMetrics {
   uint64_t compactions = 0, evicted_slots = 0, moved_slots = 0, compaction_freed_blocks = 0;
   uint64_t kv_released_bytes = 0;
   double scoring_s = 0, moving_s = 0;
-  int64_t logical_slots = 0, held_slots = 0;
+  int64_t logical_slots = 0, held_slots = 0, running_blocks = 0;
   // histograms, vLLM's bounds
   Histogram ttft_s, inter_token_s, e2e_s, queue_s, prefill_s, decode_s, request_prompt_tokens,
       request_generation_tokens, iteration_tokens;

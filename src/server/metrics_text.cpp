@@ -90,13 +90,32 @@ void add_histograms(Exposition& x, const EngineMetrics& m) {
   x.histogram("vllm:iteration_tokens_total", "Tokens computed in one step.", m.iteration_tokens);
 }
 
-void add_ours(Exposition& x, const EngineMetrics& m) {
+void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config) {
   x.gauge("pagefold_kv_blocks_total", "Blocks of the KV pool.", m.blocks_total);
   x.gauge("pagefold_kv_blocks_used", "Blocks held by sequences.", m.blocks_used);
   x.gauge("pagefold_kv_block_bytes", "Bytes of one block (keys and values of one layer and head).",
           m.kv_block_bytes);
   x.gauge("pagefold_kv_resident_bytes", "Bytes of the KV pool that are committed.",
           m.kv_resident_bytes);
+  x.counter("pagefold_kv_released_bytes_total", "Bytes given back to the operating system.",
+            m.kv_released_bytes);
+  x.counter("pagefold_compactions_total", "Compactions of sequences.", m.compactions);
+  x.counter("pagefold_kv_evicted_slots_total", "Slots evicted, over layers and KV heads.",
+            m.evicted_slots);
+  x.counter("pagefold_kv_moved_slots_total", "Slots moved by compactions.", m.moved_slots);
+  x.counter("pagefold_kv_compaction_freed_blocks_total", "Blocks freed by compactions.",
+            m.compaction_freed_blocks);
+  x.counter("pagefold_kv_scoring_seconds_total", "Scoring, selection and planning.", m.scoring_s);
+  x.counter("pagefold_kv_moving_seconds_total", "Moving slots.", m.moving_s);
+  const auto logical = static_cast<double>(m.logical_slots);
+  const double slots_in_blocks =
+      static_cast<double>(m.running_blocks) * static_cast<double>(config.block_size);
+  x.gauge("pagefold_kv_logical_compression_ratio",
+          "Tokens computed over slots kept, of running sequences; 1: nothing evicted.",
+          m.held_slots > 0 ? logical / static_cast<double>(m.held_slots) : 1.0);
+  x.gauge("pagefold_kv_physical_compression_ratio",
+          "Tokens computed over slots of the blocks held, of running sequences.",
+          slots_in_blocks > 0 ? logical / slots_in_blocks : 1.0);
   x.counter("pagefold_steps_total", "Steps of the engine.", m.steps);
   x.describe("pagefold_stage_seconds_total", "counter", "Time spent in each stage of the step.");
   constexpr std::string_view kStages[] = {"plan", "forward", "sample", "emit"};
@@ -126,7 +145,7 @@ std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
                config.kv_cache_memory_bytes));
   add_counts(x, m);
   add_histograms(x, m);
-  add_ours(x, m);
+  add_ours(x, m, config);
   x.describe("pagefold_http_requests_total", "counter", "HTTP requests by path.");
   for (const auto& [path, n] : http_requests) {
     x.sample("pagefold_http_requests_total", n, fmt::format("path=\"{}\"", escaped(path)));
