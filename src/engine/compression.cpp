@@ -22,8 +22,10 @@ KvModel kv_model(const EngineConfig& config, const ModelShape& m) {
 
 Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
                                                       const EngineConfig& config,
-                                                      const KvModel& model, int64_t n_prompt) {
+                                                      const KvModel& model, int64_t n_prompt,
+                                                      bool sizing) {
   KvLimits limits;
+  limits.sizing = sizing;
   limits.allow_off = config.allow_packing_off;
   limits.min_interval = config.min_kv_interval;
   limits.calibration = config.find_calibration;

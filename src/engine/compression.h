@@ -16,11 +16,13 @@ namespace pagefold {
 
 KvModel kv_model(const EngineConfig& config, const ModelShape& model);
 
+// sizing: before calibrations are registered; the plan serves footprints alone.
 // The plan of a request's words on top of the engine's default ones. n_prompt 0: of the defaults
 // alone.
 Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
                                                       const EngineConfig& config,
-                                                      const KvModel& model, int64_t n_prompt);
+                                                      const KvModel& model, int64_t n_prompt,
+                                                      bool sizing = false);
 
 // Most blocks a request ever holds.
 int64_t peak_blocks(const KvPlan& plan, const KvModel& model, const CacheShape& shape,

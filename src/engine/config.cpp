@@ -93,7 +93,8 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
   PoolSize size;
   size.n_blocks = static_cast<uint32_t>(blocks);
   const KvModel kv = kv_model(config, model);
-  PF_ASSIGN(const std::shared_ptr<const KvPlan> plan, resolve_kv_plan({}, config, kv, 0));
+  PF_ASSIGN(const std::shared_ptr<const KvPlan> plan,
+            resolve_kv_plan({}, config, kv, 0, /*sizing=*/true));
   // With a default budget a long answer needs no more than the budget; a request that needs more is
   // refused when it comes.
   size.blocks_per_request = peak_blocks(*plan, kv, shape, 1, config.max_model_len - 1, rows);

@@ -380,6 +380,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::start(LanguageModel& model,
                config.max_model_len >= 2 && config.max_queued_requests >= 1,
            "an engine config comes from resolve_config");
   const ModelShape& m = model.shape();
+  // A wrong default policy is refused now, not with the first request.
+  PF_TRY(resolve_kv_plan({}, config, kv_model(config, m), 0).status());
   KvShape kv{m.n_layers,     m.n_kv_heads,   m.head_dim, config.block_size,
              config.k_dtype, config.v_dtype, 0};
   const uint64_t block_bytes = model.block_bytes(kv);

@@ -35,6 +35,7 @@ struct KvLimits {
   int64_t min_interval = 1;       // the server's least interval
   FindCalibration calibration;    // empty: none registered
   std::string calibration_names;  // for messages: "a, b"
+  bool sizing = false;            // only sizes are wanted: names of calibrations are not looked up
 };
 
 // Words of the server's default below the request's own: a request that names a policy starts from
