@@ -158,7 +158,7 @@ TableMoves join_heads(std::span<const TableMoves> heads, int layer, int table) {
 void print_table(const ReclaimCommand& c, const std::vector<ReclaimRow>& rows) {
   print_text(stdout, fmt::format("{} tokens in {} layer{} x {} KV head{}, head_dim {}, {}, blocks "
                                  "of {} slots{}; {:.4g} % kept\n\n",
-                                 with_commas(static_cast<uint64_t>(c.tokens)), c.layers,
+                                 grouped(static_cast<uint64_t>(c.tokens)), c.layers,
                                  c.layers == 1 ? "" : "s", c.kv_heads, c.kv_heads == 1 ? "" : "s",
                                  c.head_dim, c.kv_cache_dtype, c.block_size,
                                  c.layout == "shared" ? " that all KV heads of a layer share" : "",

@@ -78,9 +78,9 @@ class SumModel final : public LanguageModel {
     for (int l = 0; l < 2; ++l)
       for (int h = 0; h < 4; ++h)
         for (int f = 0; f < 3; ++f, ++i) {
-          s.stats_re[i] += token + l + h + f;
-          s.stats_im[i] -= static_cast<double>(position);
-          s.stats_abs[i] += 1;
+          s.observe->stats->re[i] += token + l + h + f;
+          s.observe->stats->im[i] -= static_cast<double>(position);
+          s.observe->stats->abs[i] += 1;
         }
   }
   ModelShape shape_;
