@@ -2,8 +2,8 @@
 // Shape of SmolLM2-135M (30 layers, 3 KV heads, 3 query heads each, head_dim 64), bfloat16, block
 // ids permuted, random keys.
 //   build/release/bin/signals_bench [threads = 1] [rounds = 15]
-// One line a case: milliseconds of the plain step (median), and the median over rounds of observed /
-// plain.
+// One line a case: milliseconds of the plain step (median), and the median over rounds of observed
+// / plain.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -20,6 +21,8 @@ namespace pagefold {
 namespace {
 
 constexpr int kHeads = 9, kKvHeads = 3, kDim = 64, kBlock = 16;
+// Of the history: the default of scissorhands.
+constexpr int kWindow = 400, kWords = (kWindow + 63) / 64, kSegments = 8;
 
 double cpu_ms() {
   timespec t;
@@ -86,8 +89,10 @@ class Setup {
       tables_.push_back({blocks_.data() + t * table_blocks, 0, 0});
       mass_.emplace_back(static_cast<size_t>(context + rows));
       mass_at_.push_back(mass_.back().data());
-      history_.emplace_back(static_cast<size_t>(context + rows));
-      history_at_.push_back(history_.back().data());
+      bits_.emplace_back(static_cast<size_t>((context + rows) * kWords));
+      sums_.emplace_back(static_cast<size_t>((context + rows) * kSegments));
+      history_at_.push_back({bits_.back().data(), sums_.back().data(), context + rows, kWindow,
+                             kWords, kSegments, (kWindow + kSegments - 1) / kSegments});
     }
     fill();
   }
@@ -99,21 +104,28 @@ class Setup {
     for (auto& t : tables_) t.len = context_;
     run(tokens, signals);
   }
-  SeqSignals mass(bool squared) const {
-    SeqSignals s;
-    s.mass_rows = rows_;
-    s.mass_squared = squared;
-    s.mass = mass_at_.data();
-    return s;
+  // Of the step's rows from `first` on.
+  Observation mass(MassForm form, int first = 0) const {
+    Observation o = rows_from(first);
+    o.form = form;
+    o.mass = mass_at_.data();
+    return o;
   }
-  SeqSignals history() const {
-    SeqSignals s = mass(false);
-    s.history_words = 1;
-    s.history = history_at_.data();
-    return s;
+  Observation history() const {
+    Observation o = rows_from(0);
+    o.form = MassForm::probability;
+    o.history = history_at_.data();
+    return o;
   }
 
  private:
+  Observation rows_from(int first) const {
+    Observation o;
+    o.first_row = first;
+    o.n_rows = rows_ - first;
+    o.first_position = context_;
+    return o;
+  }
   static void check(const Status& s) {
     if (!s.ok()) std::abort();
   }
@@ -146,11 +158,12 @@ class Setup {
   std::vector<TableView> tables_;
   std::vector<std::vector<float>> mass_;
   std::vector<float*> mass_at_;
-  std::vector<std::vector<uint64_t>> history_;
-  std::vector<uint64_t*> history_at_;
+  std::vector<std::vector<uint64_t>> bits_;
+  std::vector<std::vector<float>> sums_;
+  std::vector<HistoryArrays> history_at_;
 };
 
-void compare(const char* name, Setup& setup, int rounds, const SeqSignals& signals) {
+void compare(const std::string& name, Setup& setup, int rounds, const SeqSignals& signals) {
   std::vector<double> plain, ratio;
   setup.step(nullptr);
   setup.step(&signals);
@@ -167,16 +180,22 @@ void compare(const char* name, Setup& setup, int rounds, const SeqSignals& signa
   std::fflush(stdout);
 }
 
+void compare(const std::string& name, Setup& setup, int rounds, const Observation& observation) {
+  SeqSignals signals;
+  signals.observe = &observation;
+  compare(name, setup, rounds, signals);
+}
+
 void decode(int context, int threads, int rounds) {
   Setup setup(30, context, 1, threads);
   const auto name = [&](const char* what) { return fmt::format("decode {} {}", context, what); };
-  compare(name("nothing").c_str(), setup, rounds, {});
-  compare(name("mass").c_str(), setup, rounds, setup.mass(false));
-  compare(name("mass squared").c_str(), setup, rounds, setup.mass(true));
-  compare(name("mass + history").c_str(), setup, rounds, setup.history());
+  compare(name("nothing"), setup, rounds, SeqSignals{});
+  compare(name("mass"), setup, rounds, setup.mass(MassForm::probability));
+  compare(name("mass squared"), setup, rounds, setup.mass(MassForm::squared));
+  compare(name("history"), setup, rounds, setup.history());
   SeqSignals quest;
   quest.quest_blocks = 128;
-  compare(name("quest 128 blocks").c_str(), setup, rounds, quest);
+  compare(name("quest 128 blocks"), setup, rounds, quest);
 }
 
 void prefill(int context, int rows, int threads, int rounds) {
@@ -184,13 +203,10 @@ void prefill(int context, int rows, int threads, int rounds) {
   const auto name = [&](const char* what) {
     return fmt::format("prefill {} at {} {}", rows, context, what);
   };
-  compare(name("nothing").c_str(), setup, rounds, {});
-  compare(name("mass, all rows").c_str(), setup, rounds, setup.mass(false));
-  compare(name("mass squared, all rows").c_str(), setup, rounds, setup.mass(true));
-  SeqSignals window = setup.mass(false);
-  window.mass_row = rows - 32;
-  window.mass_rows = 32;
-  compare(name("mass, last 32").c_str(), setup, rounds, window);
+  compare(name("nothing"), setup, rounds, SeqSignals{});
+  compare(name("mass, all rows"), setup, rounds, setup.mass(MassForm::probability));
+  compare(name("mass squared, all rows"), setup, rounds, setup.mass(MassForm::squared));
+  compare(name("mass, last 32"), setup, rounds, setup.mass(MassForm::probability, rows - 32));
 }
 
 }  // namespace

@@ -119,7 +119,6 @@ int64_t Scheduler::blocks_to_finish_prompt(const Sequence& s) const {
 
 bool Scheduler::fits(const Sequence& newcomer) const {
   if (running_.empty()) return true;
-  const int64_t step = config_.max_num_batched_tokens;
   int64_t needed = blocks_to_finish_prompt(newcomer) + pool_.total() / kWatermarkDivisor;
   for (const auto& s : running_) {
     needed += std::max<int64_t>(0, blocks_to_finish_prompt(*s) - s->cache.held_blocks());

@@ -68,7 +68,7 @@ void AnswerJob::send_plain() {
     out += plain_choice(i);
   }
   out += "],\"usage\":";
-  append_usage(out, usage(), model_.tables, true);
+  append_usage(out, usage(), true);
   if (request_.chat && request_.sampling.prompt_logprobs) {
     out += ",\"prompt_logprobs\":";
     append_prompt_logprobs(out, names_, slots_[0].generation->result().prompt_logprobs);
@@ -86,7 +86,7 @@ void AnswerJob::write_event(std::string_view choices_and_rest) {
   json += choices_and_rest;
   if (request_.continuous_usage) {
     json += ",\"usage\":";
-    append_usage(json, usage(), model_.tables, false);
+    append_usage(json, usage(), false);
   }
   json += '}';
   std::string event;
@@ -157,7 +157,7 @@ void AnswerJob::end_stream() {
   std::string events;
   if (request_.include_usage) {
     std::string json = stream_head_ + ",\"choices\":[],\"usage\":";
-    append_usage(json, usage(), model_.tables, true);
+    append_usage(json, usage(), true);
     append_sse(events, json + '}');
   }
   append_sse(events, "[DONE]");

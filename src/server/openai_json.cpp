@@ -158,7 +158,7 @@ void UsageTotals::add(const GenerationResult& r) {
   }
 }
 
-void append_usage(std::string& out, const UsageTotals& u, int64_t tables, bool with_kv) {
+void append_usage(std::string& out, const UsageTotals& u, bool with_kv) {
   fmt::format_to(std::back_inserter(out),
                  R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{})",
                  u.prompt_tokens, u.completion_tokens, u.prompt_tokens + u.completion_tokens);

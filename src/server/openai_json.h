@@ -49,7 +49,7 @@ struct UsageTotals {
   void add(const GenerationResult& result);  // cache figures only
 };
 // {"prompt_tokens":...}; with_kv adds the kv object.
-void append_usage(std::string& out, const UsageTotals& usage, int64_t tables, bool with_kv);
+void append_usage(std::string& out, const UsageTotals& usage, bool with_kv);
 
 void append_token_ids(std::string& out, std::span<const int32_t> tokens);
 

@@ -88,8 +88,6 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   m.eos_token_ids = model.eos_token_ids;
   m.defaults = model.defaults;
   m.max_model_len = max_model_len;
-  const ModelShape& shape = model.network->shape();
-  m.tables = std::max<int64_t>(1, int64_t{shape.n_layers} * shape.n_kv_heads);
   return m;
 }
 

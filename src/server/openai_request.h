@@ -30,7 +30,6 @@ struct ApiModel {
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
-  int64_t tables = 1;  // layers x KV heads: slots / tables = tokens kept
 };
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
                         std::vector<std::string> served_names);

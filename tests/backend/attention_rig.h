@@ -98,12 +98,17 @@ class Rig {
   // Angles of the rows of the next step: [rows][head_dim / 2].
   std::vector<float> cos_, sin_, sink_cos_, sink_sin_;
   bool half_layout = true;
+  // Live bits of the slots that the next step finds, for each KV head; none: all are.
+  std::vector<std::vector<uint32_t>> live;
 
   // Runs the sequence's next `rows` rows; returns their outputs.
   std::vector<float> step(int rows, const SeqSignals* signals = nullptr) {
     std::copy_n(all_.data() + len_ * ld(), rows * ld(), backend_->buffer_data(qkv_));
     std::vector<TableView> tables;
-    for (const auto& b : blocks_) tables.push_back({b.data(), len_, 0});
+    for (const auto& b : blocks_) {
+      const uint32_t* mask = live.empty() ? nullptr : live[tables.size()].data();
+      tables.push_back({b.data(), len_, 0, mask});
+    }
     const SeqRows seq{0, rows, tables.data(), signals};
     AttentionShape shape{o_.n_heads, o_.n_kv_heads, o_.head_dim,
                          1.0f / std::sqrt(static_cast<float>(o_.head_dim)), o_.window};
@@ -165,26 +170,40 @@ class Rig {
   int64_t len_ = 0;
 };
 
-// Arrays that signals point to: one layer.
+// What a step's signals point to, of one layer: mass, or the history of `window` rows and its
+// segment sums.
 struct Observed {
-  std::vector<std::vector<float>> mass;
-  std::vector<std::vector<uint64_t>> history;
+  std::vector<std::vector<float>> mass;  // [kv head][slot]; with history: [kv head][segment][slot]
+  std::vector<std::vector<uint64_t>> bits;  // [kv head][word][slot]
   std::vector<float*> mass_at;
-  std::vector<uint64_t*> history_at;
+  std::vector<HistoryArrays> history_at;
+  Observation observation;
 
-  explicit Observed(const RigOptions& o, int words = 0) {
+  explicit Observed(const RigOptions& o, int window = 0, int segments = 1, int segment_rows = 1) {
+    const int words = (window + 63) / 64;
     for (int h = 0; h < o.n_kv_heads; ++h) {
-      mass.emplace_back(static_cast<size_t>(o.max_slots), 0.0f);
-      history.emplace_back(static_cast<size_t>(o.max_slots * std::max(words, 1)), 0);
+      mass.emplace_back(static_cast<size_t>(o.max_slots * segments), 0.0f);
+      bits.emplace_back(static_cast<size_t>(o.max_slots * words), 0);
+      mass_at.push_back(mass.back().data());
+      if (window > 0)
+        history_at.push_back({bits.back().data(), mass_at.back(), o.max_slots, window, words,
+                              segments, segment_rows});
     }
-    for (auto& m : mass) mass_at.push_back(m.data());
-    for (auto& h : history) history_at.push_back(h.data());
   }
-  SeqSignals rows(int first, int n) const {
+  // Observes rows [first, first + n) of a step whose row 0 has `position`. Valid until the next
+  // call and while this object stays where it is.
+  SeqSignals rows(int first, int n, bool squared = false, int64_t position = 0) {
+    observation.form = squared ? MassForm::squared : MassForm::probability;
+    observation.first_row = first;
+    observation.n_rows = n;
+    observation.first_position = position;
+    if (history_at.empty()) {
+      observation.mass = mass_at.data();
+    } else {
+      observation.history = history_at.data();
+    }
     SeqSignals s;
-    s.mass_row = first;
-    s.mass_rows = n;
-    s.mass = mass_at.data();
+    s.observe = &observation;
     return s;
   }
 };

@@ -38,15 +38,14 @@ Rig rig_of(const Json& file) {
   return rig;
 }
 
-// Masses of rows [first, 24), in two steps and a decode row.
-Observed observe_from(Rig& rig, int first, int history_words = 0) {
-  Observed seen(rig.options(), history_words);
+// Masses of rows [first, 24), in two steps and a decode row. history_window: their history instead,
+// its masses in one sum.
+Observed observe_from(Rig& rig, int first, int history_window = 0) {
+  Observed seen(rig.options(), history_window, 1, kTokens);
   for (const int rows : {15, 8, 1}) {
     const int at = static_cast<int>(rig.len());
     const int begin = std::clamp(first - at, 0, rows);
-    SeqSignals s = seen.rows(begin, rows - begin);
-    s.history_words = history_words;
-    if (history_words > 0) s.history = seen.history_at.data();
+    const SeqSignals s = seen.rows(begin, rows - begin, false, at);
     rig.step(rows, &s);
   }
   return seen;
@@ -127,10 +126,10 @@ TEST(Cases, ScissorhandsCounts) {
   const Json& c = file["cases"][0];
   const int window = c["params"]["history_window"].get<int>();
   Rig rig = rig_of(file);
-  const Observed seen = observe_from(rig, kTokens - window, 1);
+  const Observed seen = observe_from(rig, kTokens - window, window);
   for (size_t h = 0; h < kKvHeads; ++h) {
     for (size_t s = 0; s < kTokens; ++s) {
-      EXPECT_EQ(std::popcount(seen.history[h][s]), c["expected"]["low_count"][h][s].get<int>());
+      EXPECT_EQ(std::popcount(seen.bits[h][s]), c["expected"]["low_count"][h][s].get<int>());
       expect_near(seen.mass[h][s], c["expected"]["window_mass"][h][s]);
     }
   }

@@ -14,8 +14,7 @@ std::vector<float> run(Rig& rig, Observed* seen, int total, int chunk, int decod
     const int rows = at < total - decode ? std::min(chunk, total - decode - at) : 1;
     const int begin = std::clamp(first - at, 0, rows), end = std::clamp(last - at, 0, rows);
     SeqSignals s;
-    if (seen != nullptr) s = seen->rows(begin, end - begin);
-    s.mass_squared = squared;
+    if (seen != nullptr) s = seen->rows(begin, end - begin, squared);
     const auto part = rig.step(rows, seen != nullptr ? &s : nullptr);
     out.insert(out.end(), part.begin(), part.end());
   }

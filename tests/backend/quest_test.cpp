@@ -101,20 +101,24 @@ TEST(Quest, DecodeRowsReadTheBestBlocks) {
       SeqSignals prompt;
       prompt.quest_blocks = 20;
       prompt.quest_first_layer = 0;
-      int64_t read = 0;
-      prompt.quest_blocks_read = &read;
+      int64_t read[2] = {0, 0};
+      prompt.quest_blocks_read = read;
       Rig plain(o);
       ASSERT_EQ(rig.step(700, &prompt), plain.step(700)) << "rows of a prompt read everything";
-      EXPECT_EQ(read, 0);
+      EXPECT_EQ(read[0], 0);
+      EXPECT_EQ(read[1], 0);
+      int64_t full = 0;
       for (int step = 0; step < 20; ++step) {
         const int64_t row = rig.len();
         Observed seen(o);
         SeqSignals s = seen.rows(0, 1);
         s.quest_blocks = 20;
         s.quest_first_layer = 0;
-        s.quest_blocks_read = &read;
+        s.quest_blocks_read = read;
         const auto out = rig.step(1, &s);
-        EXPECT_EQ(read, (step + 1) * 2 * 20);
+        full += 2 * (row / o.block_size + 1);
+        EXPECT_EQ(read[0], (step + 1) * 2 * 20);
+        EXPECT_EQ(read[1], full);
         for (int h = 0; h < o.n_heads; ++h) {
           const int kv = h / rig.group();
           const auto best = best_blocks(rig, kv, row, 20);
@@ -146,13 +150,14 @@ TEST(Quest, AsManyBlocksAsThereAreChangesNoBit) {
   a.step(600);
   b.step(600);
   for (int i = 0; i < 20; ++i) {
-    int64_t read = 0;
+    int64_t read[2] = {0, 0};
     SeqSignals s;
     s.quest_blocks = static_cast<int>(b.len() / 16 + 1);
     s.quest_first_layer = 0;
-    s.quest_blocks_read = &read;
+    s.quest_blocks_read = read;
     ASSERT_EQ(a.step(1), b.step(1, &s));
-    EXPECT_EQ(read, 2 * s.quest_blocks);
+    EXPECT_EQ(read[0], 2 * s.quest_blocks);
+    EXPECT_EQ(read[1], read[0]);
     s.quest_blocks = 2;
     s.quest_first_layer = 1;
     ASSERT_EQ(a.step(1), b.step(1, &s)) << "an exempt layer";
@@ -165,15 +170,13 @@ TEST(Quest, SameBitsForAnyThreadsAndLiveMasksHold) {
     RigOptions o{.threads = threads, .bounds = true};
     Rig rig(o);
     rig.step(900);
-    std::vector<uint32_t> live(40, 0xfffefff7u);
-    const uint32_t* masks[] = {live.data(), live.data()};
+    rig.live.assign(2, std::vector<uint32_t>(40, 0xfffefff7u));
     Observed seen(o);
     std::vector<float> got;
     for (int i = 0; i < 5; ++i) {
       SeqSignals s = seen.rows(0, 1);
       s.quest_blocks = 30;
       s.quest_first_layer = 0;
-      s.live = masks;
       const auto out = rig.step(1, &s);
       got.insert(got.end(), out.begin(), out.end());
     }

@@ -27,8 +27,12 @@ TEST(Reclaim, TheExampleOfTheReadme) {
     EXPECT_EQ(r.blocks_after, 1000 - r.blocks_freed) << name;
     // 16 slots x 64 values x 2 bytes x (K and V): a page
     EXPECT_EQ(r.bytes_released, static_cast<uint64_t>(r.blocks_freed) * 4096) << name;
-    if (r.packing != "off") EXPECT_EQ(r.blocks_freed, 900) << name;
-    if (r.packing == "off" || r.packing == "block") EXPECT_EQ(r.tokens_moved, 0) << name;
+    if (r.packing != "off") {
+      EXPECT_EQ(r.blocks_freed, 900) << name;
+    }
+    if (r.packing == "off" || r.packing == "block") {
+      EXPECT_EQ(r.tokens_moved, 0) << name;
+    }
   }
   EXPECT_EQ(rows["off scattered"].blocks_freed, 0);
   // 0.9^16 of the blocks; three standard deviations

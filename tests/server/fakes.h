@@ -25,7 +25,6 @@ inline ApiModel byte_model(const Tokenizer& tokenizer, const ChatTemplate* chat 
   m.names = {"tiny", "alias"};
   m.eos_token_ids = {ByteTokenizer::kEnd};
   m.max_model_len = max_model_len;
-  m.tables = 4;
   return m;
 }
 
