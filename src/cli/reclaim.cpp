@@ -204,7 +204,7 @@ std::vector<int32_t> pick_survivors(const std::string& kind, int64_t tokens, int
       const int64_t begin = r * kept / runs + r * (tokens - kept) / runs;
       const int64_t end = (r + 1) * kept / runs + (r + 1) * (tokens - kept) / runs;
       const int64_t n = (r + 1) * kept / runs - r * kept / runs;
-      const int64_t first = begin + below(end - begin - n + 1);
+      const int64_t first = begin + below((r + 1) * gone / runs - r * gone / runs + 1);
       for (int64_t i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(first + i));
     }
   }

@@ -111,7 +111,11 @@ TEST(Config, OptionsOutOfRange) {
     EXPECT_THAT(with([u](EngineOptions& o) { o.memory_utilization = u; }),
                 HasSubstr("--memory-utilization"));
   }
-  EXPECT_THAT(with([](EngineOptions& o) { o.kv = {{"budget", "5"}}; }), HasSubstr("budget"));
+  EXPECT_THAT(with([](EngineOptions& o) {
+                o.kv = {{"policy", "random"}, {"budget", "5"}};
+              }),
+              HasSubstr("kv.budget: 5 is below"));
+  EXPECT_THAT(with([](EngineOptions& o) { o.kv = {{"budged", "5"}}; }), HasSubstr("\"budged\""));
 }
 
 TEST(Config, EveryRunningSequenceGetsARow) {

@@ -24,6 +24,19 @@ TEST(Engine, GreedyEqualsTheModelWithoutACache) {
   EXPECT_EQ(engine->metrics().blocks_used, 0);
 }
 
+// What limits.h does not see: the wishes for the cache.
+TEST(Engine, ChecksWishesForTheCache) {
+  FakeModel model;
+  auto engine = start_engine(model, small_config());
+  Request r = greedy(prompt_of(10, 1), 5);
+  EXPECT_TRUE(engine->check(r).ok());
+  r.kv = {{"policy", "h3o"}};
+  const Status s = engine->check(r);
+  EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(message_of(s).starts_with("kv.policy: unknown policy \"h3o\"")) << s;
+  EXPECT_EQ(engine->submit(r).status(), s);
+}
+
 TEST(Engine, ChunksAndBatchesDoNotChangeAnswers) {
   for (const int rows : {8, 16, 64, 512}) {
     FakeModel model;

@@ -61,6 +61,7 @@ class ScriptedEngine final : public EnginePort {
     r.kv_blocks = 4;
     r.kv_bytes = 1024;
     r.kv_peak_bytes = 2048;
+    r.kv = {.kept_slots = 40, .kept_tokens = 10, .blocks = 4, .bytes = 1024, .peak_bytes = 2048};
     jobs[job].generation->finish(std::move(r));
     jobs[job].generation->notify();
   }

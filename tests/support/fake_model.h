@@ -62,12 +62,12 @@ class FakeModel final : public LanguageModel {
     }
   }
 
-  void blocks_freed(std::span<const BlockId> blocks) override {
-    for (const BlockId b : blocks) {
-      check(b < kv_.n_blocks);
-      for (int i = 0; i < kv_.block_size; ++i) at(b, i) = {};
-    }
+  // A block that was freed and handed out again before the model heard of it counts as taken only.
+  Status blocks_taken(std::span<const BlockId> blocks) override {
+    clear(blocks);
+    return ok_status();
   }
+  void blocks_freed(std::span<const BlockId> blocks) override { clear(blocks); }
 
   // The same logits from a list of tokens alone, without any cache.
   std::vector<float> expected_logits(std::span<const int32_t> tokens) const {
@@ -116,6 +116,12 @@ class FakeModel final : public LanguageModel {
                static_cast<uint64_t>(s.table) + 1);
   }
   void check(bool ok) { violations += ok ? 0 : 1; }
+  void clear(std::span<const BlockId> blocks) {
+    for (const BlockId b : blocks) {
+      check(b < kv_.n_blocks);
+      for (int i = 0; i < kv_.block_size; ++i) at(b, i) = {};
+    }
+  }
   Slot& at(BlockId block, int64_t slot) {
     return slots_[static_cast<size_t>(block) * static_cast<size_t>(kv_.block_size) +
                   static_cast<size_t>(slot)];
