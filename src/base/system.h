@@ -5,8 +5,8 @@
 
 namespace pagefold {
 
-// Bytes that can be allocated without swapping: MemAvailable, and no more than the cgroup has left.
-// 0: unknown.
+// Bytes that can be allocated without swapping: MemAvailable and the free pages of the per-CPU
+// lists, and no more than the cgroup has left. 0: unknown.
 uint64_t available_memory();
 // Resident bytes of this process: all, and the anonymous part (what it allocated itself; no file
 // pages).

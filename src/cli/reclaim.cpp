@@ -200,9 +200,9 @@ std::vector<int32_t> pick_survivors(const std::string& kind, int64_t tokens, int
   } else {
     const int64_t runs = std::max<int64_t>(1, kept / kRunLength);
     for (int64_t r = 0; r < runs; ++r) {
-      // Each run has a segment of its own: its slots and a share of the dropped ones.
-      const int64_t begin = r * kept / runs + r * (tokens - kept) / runs;
-      const int64_t end = (r + 1) * kept / runs + (r + 1) * (tokens - kept) / runs;
+      // Shares of what goes and of what stays, so that no rounding makes a run longer than its
+      // part.
+      const int64_t gone = tokens - kept, begin = r * kept / runs + r * gone / runs;
       const int64_t n = (r + 1) * kept / runs - r * kept / runs;
       const int64_t first = begin + below((r + 1) * gone / runs - r * gone / runs + 1);
       for (int64_t i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(first + i));
