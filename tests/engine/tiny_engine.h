@@ -21,7 +21,7 @@ struct TinyHeads {
 // A network that tells a test before every step, on the engine's thread.
 class WatchedModel final : public LanguageModel {
  public:
-  explicit WatchedModel(TinyHeads h = {}, int threads = 2) {
+  explicit WatchedModel(TinyHeads h = {}, int threads = 1) {
     const Json config = {{"architectures", {"LlamaForCausalLM"}},
                          {"model_type", "llama"},
                          {"vocab_size", 160},
