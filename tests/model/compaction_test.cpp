@@ -231,18 +231,25 @@ class Compaction : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(Compaction, TwentyRoundsEqualMaskedAttention) {
   const auto [dtype, packing, kv_heads] = GetParam();
-  // Only the order of sums differs; behind the first layer a 16-bit number may round the other way.
+  // Only the order of sums differs. Probabilities are rounded to the cache's type relative to
+  // another maximum; a single step over a handful of slots shows bfloat16's own grain, 2^-9.
   const double most = dtype == DType::f32 ? 1e-5 : 1e-3;
+  const double most_of_step = dtype == DType::bf16 ? 0x1p-9 : most;
   Twins twins(kv_heads, dtype);
   std::mt19937 rng(11);
-  EXPECT_LT(twins.step(kMostRows), most);
+  EXPECT_LT(twins.step(kMostRows), most_of_step);
+  double sum = 0;
   for (int round = 0; round < 20; ++round) {
     // A quarter goes in some rounds, nine tenths in others.
     const unsigned share = round % 3 == 0 ? 10 : round % 3 == 1 ? 75 : 90;
     twins.compact(packing, [&] { return rng() % 100 < share; });
-    for (int i = 0; i < 5; ++i) EXPECT_LT(twins.step(1), most) << "round " << round;
-    EXPECT_LT(twins.step(1 + static_cast<int64_t>(rng() % 40)), most) << "round " << round;
+    for (int i = 0; i < 6; ++i) {
+      const double error = twins.step(i < 5 ? 1 : 1 + static_cast<int64_t>(rng() % 40));
+      EXPECT_LT(error, most_of_step) << "round " << round;
+      sum += error;
+    }
   }
+  EXPECT_LT(sum / 120, most / 2);
   if (packing != Packing::off) {
     EXPECT_LT(twins.held_blocks() * 2, twins.full_blocks());
   }
