@@ -147,6 +147,26 @@ TEST(Budget, DecidesWhatIsKept) {
   }
 }
 
+TEST(Wishes, WrongOnesAreRefusedAtOnce) {
+  WatchedModel model;
+  EngineConfig config = tiny_config(model.shape(), 1);
+  config.allow_packing_off = false;
+  auto engine = EngineCore::start(model, config);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::pair<KvOptions, const char*> cases[] = {
+      {{{"policy", "h3o"}}, "known policies: full, random"},
+      {{{"policy", "h2o"}, {"bugdet", "9"}}, "known keys: policy, budget"},
+      {{{"policy", "random"}, {"budget", "35"}}, "35 is below the 36 slots"},
+      {{{"policy", "triattention"}, {"calibration", "x"}}, "known: auto, self"},
+      {{{"policy", "h2o"}, {"packing", "off"}}, "use order, fill or block"},
+  };
+  for (const auto& [kv, message] : cases) {
+    const auto g = (*engine)->submit(compressed({1, 2, 3}, 2, kv));
+    EXPECT_EQ(g.status().code(), absl::StatusCode::kInvalidArgument) << words_of(kv);
+    EXPECT_NE(message_of(g.status()).find(message), std::string::npos) << g.status();
+  }
+}
+
 uint64_t resident_bytes() {
   std::ifstream file("/proc/self/status");
   std::string word;
@@ -211,10 +231,12 @@ TEST(Release, EvictedMemoryLeavesTheProcess) {
   EXPECT_GE(static_cast<double>(full.rss) - static_cast<double>(small.rss),
             0.95 * static_cast<double>(all - held - kReserve))
       << "full " << full.rss << ", compressed " << small.rss;
-  RecordProperty("full_rss", std::to_string(full.rss));
-  RecordProperty("compressed_rss", std::to_string(small.rss));
-  RecordProperty("compressed_committed", std::to_string(small.committed));
-  RecordProperty("held", std::to_string(held));
+  std::printf(
+      "RSS %.1f MiB full, %.1f MiB compressed; committed %.1f and %.1f, held %.1f and %.1f\n",
+      static_cast<double>(full.rss) / (1 << 20), static_cast<double>(small.rss) / (1 << 20),
+      static_cast<double>(full.committed) / (1 << 20),
+      static_cast<double>(small.committed) / (1 << 20), static_cast<double>(all) / (1 << 20),
+      static_cast<double>(held) / (1 << 20));
 }
 
 }  // namespace

@@ -111,7 +111,14 @@ TEST(Config, OptionsOutOfRange) {
     EXPECT_THAT(with([u](EngineOptions& o) { o.memory_utilization = u; }),
                 HasSubstr("--memory-utilization"));
   }
-  EXPECT_THAT(with([](EngineOptions& o) { o.kv = {{"budget", "5"}}; }), HasSubstr("budget"));
+  EXPECT_THAT(with([](EngineOptions& o) {
+                o.kv = {{"policy", "h2o"}, {"budget", "0"}};
+              }),
+              HasSubstr("kv.budget"));
+  EXPECT_THAT(with([](EngineOptions& o) {
+                o.kv = {{"policy", "h3o"}};
+              }),
+              HasSubstr("known policies: full"));
 }
 
 TEST(Config, EveryRunningSequenceGetsARow) {

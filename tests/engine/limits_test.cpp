@@ -149,10 +149,6 @@ TEST(Limits, TokenIdsAndStrings) {
        [](Request& r) {
          r.sampling.stop = {"x", ""};
        }},
-      {"kv.policy: unknown policy \"h3o\"",
-       [](Request& r) {
-         r.kv = {{"policy", "h3o"}};
-       }},
   });
 }
 
