@@ -64,11 +64,11 @@ struct Comparison {
   }
 };
 
-Status run(int argc, char** argv) {
-  if (argc < 4)
-    return bad_input("usage: teacher_forced MODEL TOKENS.i32 REFERENCE.f32|- [key=value ...]");
-  std::map<std::string, std::string> o{{"dtype", "auto"}, {"kv", "auto"},   {"activations", "auto"},
-                                       {"chunk", "512"},  {"threads", "0"}, {"isa", "auto"}};
+using Words = std::map<std::string, std::string>;
+
+Result<Words> parse_words(int argc, char** argv) {
+  Words o{{"dtype", "auto"}, {"kv", "auto"},   {"activations", "auto"},
+          {"chunk", "512"},  {"threads", "0"}, {"isa", "auto"}};
   for (int i = 4; i < argc; ++i) {
     const std::string word = argv[i];
     const size_t eq = word.find('=');
@@ -76,15 +76,20 @@ Status run(int argc, char** argv) {
       return bad_input("unknown option '{}'", word);
     o[word.substr(0, eq)] = word.substr(eq + 1);
   }
+  return o;
+}
+
+Result<DType> dtype_or(const std::string& word, DType automatic) {
+  return word == "auto" ? Result<DType>(automatic) : parse_dtype(word);
+}
+
+Status run(int argc, char** argv) {
+  if (argc < 4)
+    return bad_input("usage: teacher_forced MODEL TOKENS.i32 REFERENCE.f32|- [key=value ...]");
+  PF_ASSIGN(Words o, parse_words(argc, argv));
   PF_ASSIGN(const ModelFiles files, open_model(argv[1]));
-  DType dtype = natural_dtype(files);
-  if (o["dtype"] != "auto") {
-    PF_ASSIGN(dtype, parse_dtype(o["dtype"]));
-  }
-  DType kv_dtype = dtype;
-  if (o["kv"] != "auto") {
-    PF_ASSIGN(kv_dtype, parse_dtype(o["kv"]));
-  }
+  PF_ASSIGN(const DType dtype, dtype_or(o["dtype"], natural_dtype(files)));
+  PF_ASSIGN(const DType kv_dtype, dtype_or(o["kv"], dtype));
   const int threads = std::stoi(o["threads"]);
   NetworkOptions network{.backend = {.isa = o["isa"],
                                      .threads = threads > 0 ? threads : usable_cores(),

@@ -57,6 +57,10 @@ int64_t Scheduler::rows_allowed(const Sequence& s) const {
   // A step never runs past a point where the sequence's plan may compact: what is kept then does
   // not depend on how a prompt was cut into chunks.
   if (s.compression) rows = std::min(rows, s.compression->rows_to_stop());
+  // Generated tokens that are computed again after a pause read as sparsely as they did before.
+  if (s.plan->quest_tokens > 0) {
+    rows = std::min(rows, std::max<int64_t>(1, s.n_prompt - s.n_computed));
+  }
   // From the first wanted row on, every row may want logits.
   return std::min(rows, s.first_logit_row() - s.n_computed + logits_left_);
 }
@@ -92,6 +96,7 @@ void Scheduler::pause_youngest(std::vector<BlockId>& freed) {
   // Computed again from the start, through the same compactions at the same tokens.
   s->compression.reset();
   s->n_computed = 0;
+  s->quest_blocks_read[0] = s->quest_blocks_read[1] = 0;
   ++s->times_paused;
   ++preemptions_;
   paused_now_ = true;

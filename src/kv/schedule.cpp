@@ -51,6 +51,18 @@ int64_t kept_at_most(const KvPlan& plan, const KvModel& m, int64_t computed, int
   return std::min(kept, computed);
 }
 
+// Generated tokens come one by one, but after a pause many are known and are computed again: not
+// past a token where the plan may compact, nor into the one row that a policy observes before that.
+int64_t generated_rows_to_stop(const KvPlan& plan, const ScheduleState& s) {
+  if (!plan.evicts() || plan.defaults.once) return std::numeric_limits<int64_t>::max();
+  int64_t rows = plan.interval - (s.n_computed - s.last_event);
+  // Nothing was evicted yet, so nothing will be before the budget is exceeded.
+  if (s.last_event == 0 && plan.budget_share <= 0)
+    rows = std::max(rows, plan.budget - s.n_computed);
+  if (plan.policy->needs(plan.params).decode == DecodeRows::last) --rows;
+  return std::max<int64_t>(1, rows);
+}
+
 }  // namespace
 
 int64_t budget_total(const KvPlan& plan, const KvModel& model, int64_t computed, int64_t n_prompt) {
@@ -71,7 +83,7 @@ bool compaction_due(const KvPlan& plan, const KvModel& model, const ScheduleStat
 }
 
 int64_t rows_to_stop(const KvPlan& plan, const ScheduleState& s) {
-  if (s.n_computed >= s.n_prompt) return std::numeric_limits<int64_t>::max();
+  if (s.n_computed >= s.n_prompt) return generated_rows_to_stop(plan, s);
   int64_t rows = s.n_prompt - s.n_computed;
   if (plan.prefill_evict && plan.evicts()) {
     rows = std::min(rows, plan.prefill_chunk - s.n_computed % plan.prefill_chunk);

@@ -69,6 +69,12 @@ class FakeModel final : public LanguageModel {
   }
   void blocks_freed(std::span<const BlockId> blocks) override { clear(blocks); }
 
+  // A block that was freed and handed out again at once is told of here alone.
+  Status blocks_taken(std::span<const BlockId> blocks) override {
+    blocks_freed(blocks);
+    return ok_status();
+  }
+
   // The same logits from a list of tokens alone, without any cache.
   std::vector<float> expected_logits(std::span<const int32_t> tokens) const {
     uint64_t row = 0;
@@ -141,7 +147,7 @@ class FakeModel final : public LanguageModel {
       const int64_t window = shape_.layer_window[static_cast<size_t>(table / shape_.n_kv_heads)];
       for (int r = 0; r < s.n_rows; ++r) {
         Slot& slot = in_table(t, t.len + r);
-        check(slot.token == -1);  // not written before, and cleared when it was freed
+        check(slot.token == -1);  // not written since its block was taken
         const auto row = static_cast<size_t>(s.row + r);
         slot = {batch.tokens[row], batch.positions[row], table};
       }

@@ -1,0 +1,247 @@
+"""Compression from the outside: what each policy keeps, frees and reports, by command line and by server."""
+
+import concurrent.futures
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import harness  # noqa: E402
+
+BUDGET = 256
+BLOCK = 16
+POLICIES = ["full", "random", "streaming", "h2o", "scissorhands", "tova", "snapkv", "snapkv-d", "kvcompress", "rkv",
+            "triattention", "quest", "pyramidkv", "adakv"]
+ONCE = ("snapkv", "pyramidkv", "adakv")
+KEEP_ALL = ("full", "quest")
+EVERY_TOKEN = ("h2o", "tova", "scissorhands")  # others: every 128 tokens
+UNEVEN = ("kvcompress", "pyramidkv", "adakv")  # tables differ in length
+COMPACTED = re.compile(r"(\S+): compacted at (\d+) tokens: (\d+) slots evicted, (\d+) moved, (\d+) blocks freed, "
+                       r"(\d+) slots in (\d+) blocks kept")
+SMALL = ["--max-model-len", "2048", "--kv-cache-memory-bytes", "1G", "--max-num-seqs", "17"]
+
+
+def simulate(policy, n_prompt, computed, budget=BUDGET):
+    """Slots a table after each compaction, {tokens computed: slots}, and those held at the finish: design section 6."""
+    total = budget + (n_prompt if policy == "triattention" else 0)
+    interval = 1 if policy in EVERY_TOKEN else 128
+    live, last, kept = min(n_prompt, computed), 0, {}
+    for n in range(n_prompt, computed + 1):
+        live += n > n_prompt
+        due = n == n_prompt or (policy not in ONCE and n - last >= interval)
+        # The answer's last step ends the sequence before it could compact.
+        if policy not in KEEP_ALL and due and live > total and n < computed:
+            live = min(total, live - budget // 2) if policy == "scissorhands" else total
+            last, kept[n] = n, live
+    return kept, live
+
+
+def check_usage(policy, usage, budget=BUDGET):
+    kv = usage["kv"]
+    computed = usage["prompt_tokens"] + usage["completion_tokens"] - 1
+    kept, held = simulate(policy, usage["prompt_tokens"], computed, budget)
+    where = (policy, usage, kept, held)
+    assert kv["policy"] == policy and kv["budget"] == (0 if policy in KEEP_ALL else budget), where
+    tables = round(kv["kept_slots"] / kv["kept_tokens"])
+    assert abs(kv["kept_tokens"] + kv["evicted_tokens"] - computed) < 1e-6, where
+    assert kv["compactions"] == len(kept), where
+    if policy == "kvcompress":  # whole blocks
+        assert held * tables - tables * BLOCK < kv["kept_slots"] < held * tables + tables * BLOCK, where
+    else:
+        assert kv["kept_slots"] == held * tables, where
+    if policy in UNEVEN:
+        assert kv["kept_slots"] <= kv["blocks"] * BLOCK < kv["kept_slots"] + tables * BLOCK, where
+        assert kv["max_head"] > held or not kept, where
+    else:
+        assert kv["max_head"] == held and kv["blocks"] == -(-held // BLOCK) * tables, where
+    assert kv["freed_blocks"] == -(-computed // BLOCK) * tables - kv["blocks"], where
+    assert kv["peak_bytes"] >= kv["bytes"] and kv["bytes"] % kv["blocks"] == 0, where
+    assert (kv["moved_bytes"] > 0) == (len(kept) > 0), where
+    assert (0 < kv["blocks_read"] < kv["blocks_full"]) if policy == "quest" else kv["blocks_full"] == 0, where
+    return tables, kept
+
+
+def check_log(log, name, policy, tables, kept):
+    """Each compaction's line: what it left is the budget's total."""
+    lines = [m.groups() for m in map(COMPACTED.search, log) if m and m.group(1).startswith(name)]
+    assert [int(line[1]) for line in lines] == list(kept), (policy, lines, kept)
+    for _, at, evicted, _, _, slots, blocks in lines:
+        want = kept[int(at)]
+        if policy in UNEVEN:
+            assert abs(int(slots) - want * tables) < (tables * BLOCK if policy == "kvcompress" else 1), (policy, at)
+            assert int(slots) <= int(blocks) * BLOCK < int(slots) + tables * BLOCK, (policy, at)
+        else:
+            assert int(slots) == want * tables, (policy, at, slots)
+            assert int(blocks) == -(-want // BLOCK) * tables, (policy, at, blocks)
+        assert int(evicted) > 0, (policy, at)
+
+
+def generate(*options, timeout=120):
+    harness.need_model()
+    return subprocess.run([harness.BINARY, "generate", "-m", harness.MODEL, *options], capture_output=True, text=True,
+                          timeout=timeout, stdin=subprocess.DEVNULL)
+
+
+def generated(*options):
+    run = generate("-p", "Once upon a time", "--ignore-eos", "--temperature", "0", "--json", "--log-level", "debug",
+                   "--max-model-len", "2048", "--kv-cache-memory-bytes", "512M", *options)
+    assert run.returncode == 0, run.stderr
+    answer = json.loads(run.stdout)
+    assert answer["text"].strip() and len(answer["token_ids"]) == answer["usage"]["completion_tokens"]
+    return answer, run.stderr.splitlines()
+
+
+def all_at_once(asks):
+    with concurrent.futures.ThreadPoolExecutor(len(asks)) as pool:
+        return [f.result() for f in [pool.submit(ask) for ask in asks]]
+
+
+def test_every_policy_keeps_its_budget():
+    with harness.Server(*SMALL, "--log-level", "debug") as server:
+        def ask(policy):
+            return server.complete("Once upon a time", max_tokens=700, ignore_eos=True,
+                                   kv={"policy": policy, "budget": BUDGET})
+        answers = all_at_once([lambda p=p: ask(p) for p in POLICIES])
+        for policy, answer in zip(POLICIES, answers):
+            assert answer["choices"][0]["text"].strip(), policy
+            assert answer["usage"]["completion_tokens"] == 700
+            tables, kept = check_usage(policy, answer["usage"])
+            check_log(server.log, answer["id"], policy, tables, kept)
+        assert server.in_use() == [0, 0, 0]
+
+
+def test_long_prompts_are_cut_once():
+    prompt = "".join(f"Item {i} of the list costs {i * 7 % 31} coins. " for i in range(110))
+    with harness.Server(*SMALL, "--log-level", "debug") as server:
+        answers = all_at_once([lambda p=p: server.complete(prompt, max_tokens=24, ignore_eos=True,
+                                                           kv={"policy": p, "budget": BUDGET}) for p in ONCE])
+        for policy, answer in zip(ONCE, answers):
+            usage = answer["usage"]
+            assert usage["prompt_tokens"] > 1200, usage
+            tables, kept = check_usage(policy, usage)
+            assert list(kept) == [usage["prompt_tokens"]]
+            check_log(server.log, answer["id"], policy, tables, kept)
+            # What was kept of the prompt, and every token since.
+            assert usage["kv"]["kept_slots"] == (BUDGET + usage["completion_tokens"] - 1) * tables
+
+
+def test_generate_reports_the_same():
+    answer, log = generated("--kv-policy", "h2o", "--kv-budget", "64", "-n", "100")
+    tables, kept = check_usage("h2o", answer["usage"], 64)
+    check_log(log, "", "h2o", tables, kept)
+
+
+def test_packings():
+    n, budget = 200, 64
+    blocks = {}
+    for packing in "fill", "order", "block", "off":
+        answer, _ = generated("--kv-policy", "streaming", "--kv-budget", str(budget), "--kv-interval", "16",
+                              "--kv-packing", packing, "-n", str(n))
+        kv = answer["usage"]["kv"]
+        computed = answer["usage"]["prompt_tokens"] + n - 1
+        tables = round(kv["kept_slots"] / kv["kept_tokens"])
+        blocks[packing] = kv["blocks"]
+        assert kv["freed_blocks"] == -(-computed // BLOCK) * tables - kv["blocks"], (packing, kv)
+        assert budget <= kv["kept_tokens"] < budget + 16 + BLOCK, (packing, kv)
+        assert (kv["moved_bytes"] > 0) == (packing in ("fill", "order")), (packing, kv)
+    assert blocks["fill"] == blocks["order"] <= blocks["block"] <= blocks["off"], blocks
+
+
+WRONG = [
+    ({"policy": "h20"}, ["unknown policy", "h2o", "snapkv", "triattention"]),
+    ({"policy": "h2o", "bugdet": 3}, ["unknown key", "budget", "interval"]),
+    ({"policy": "triattention", "budget": 64}, ["64", "always kept", "recent 128"]),
+    ({"policy": "h2o", "budget": 0}, ["budget"]),
+    ({"policy": "triattention", "calibration": "nope"}, ["nope", "auto", "self"]),
+    ({"policy": "h2o", "alloc": "none"}, ["uniform", "pyramid", "adaptive", "global"]),
+    ({"policy": "h2o", "packing": "zip"}, ["order", "fill", "block"]),
+]
+
+
+def test_wrong_wishes_are_refused():
+    for kv, words in WRONG:
+        name = ":".join([kv["policy"], ",".join(f"{k}={v}" for k, v in kv.items() if k != "policy")]).rstrip(":")
+        begin = time.monotonic()
+        run = generate("-p", "x", "-n", "2", "--kv-policy", name)
+        assert run.returncode in (1, 2), (kv, run)
+        assert time.monotonic() - begin < 5, kv  # it may have loaded the model
+        for word in words:
+            assert word in run.stderr, (kv, word, run.stderr)
+    run = subprocess.run([harness.BINARY, "serve", harness.MODEL, "--port", "0", "--kv-policy", "h2o", "--kv-packing",
+                          "off"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    assert run.returncode in (1, 2) and "order, fill or block" in run.stderr, run
+    with harness.Server(*SMALL) as server:
+        for kv, words in WRONG + [({"policy": "h2o", "packing": "off"}, ["order", "fill", "block"]),
+                                  ({"policy": "oracle"}, ["eval"]), ({"policy": ["h2o"]}, ["kv"])]:
+            begin = time.monotonic()
+            status, answer = server.post("/v1/completions", {"prompt": "x", "max_tokens": 2, "kv": kv})
+            assert status == 400 and time.monotonic() - begin < 1, (kv, status, answer)
+            for word in words:
+                assert word in answer["error"]["message"], (kv, word, answer)
+        assert server.text("The capital of France is", max_tokens=4)
+
+
+def test_streams_and_metrics():
+    names = ["pagefold_compactions_total", "pagefold_kv_evicted_slots_total", "pagefold_kv_moved_slots_total",
+             "pagefold_kv_compaction_freed_blocks_total"]
+    with harness.Server(*SMALL, "--kv-policy", "streaming", "--kv-budget", "64") as server:
+        assert [server.metric(name) for name in names] == [0] * 4
+        connection, response = server.stream("Once upon a time", max_tokens=300, ignore_eos=True,
+                                             stream_options={"include_usage": True},
+                                             kv={"policy": "streaming", "budget": 64, "interval": 32})
+        chunks = list(harness.events(response))
+        connection.close()
+        usage = [c["usage"] for c in chunks if c.get("usage")]
+        assert len(usage) == 1, usage
+        kv = usage[0]["kv"]
+        # At 65 tokens, then each 32 more.
+        assert kv["policy"] == "streaming" and kv["compactions"] == len(range(65, 303, 32)), kv
+        got = [server.metric(name) for name in names]
+        assert got[0] == kv["compactions"] and got[1] > 0 and got[2] > 0 and got[3] > 0, got
+        assert got[1] == round(kv["evicted_tokens"] * kv["kept_slots"] / kv["kept_tokens"]), (got, kv)
+        # The server's own policy, for a request that names none; its blocks leave the process once it is idle.
+        own = server.complete("Once upon a time", max_tokens=300, ignore_eos=True)["usage"]["kv"]
+        assert own["policy"] == "streaming" and own["budget"] == 64, own
+        assert server.metric(names[0]) == got[0] + own["compactions"]
+        harness.until(lambda: server.metric("pagefold_kv_released_bytes_total") > 0, what="release")
+        off = server.complete("Once upon a time", max_tokens=20, kv={"policy": "full"})["usage"]["kv"]
+        assert off["policy"] == "full" and off["compactions"] == 0, off
+
+
+def answer_of(server, ask):
+    got = server.complete(ask["prompt"], return_token_ids=True, logprobs=1, ignore_eos=True,
+                          **{k: v for k, v in ask.items() if k != "prompt"})
+    choice, kv = got["choices"][0], got["usage"]["kv"]
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"], {k: kv[k] for k in (
+        "policy", "kept_slots", "blocks", "max_head", "compactions", "moved_bytes", "freed_blocks", "blocks_read")}
+
+
+def test_neighbours_change_nothing():
+    wishes = [{"policy": p} for p in POLICIES] + [{"policy": "h2o", "alloc": "adaptive", "interval": 8},
+                                                  {"policy": "streaming", "reindex": "on", "interval": 16}]
+    asks = []
+    for i, kv in enumerate(wishes):
+        kv = {"budget": 48} | kv
+        if kv["policy"] in ("random", "snapkv-d", "kvcompress", "triattention", "rkv"):
+            kv |= {"interval": 8, "recent": 8}
+        if kv["policy"] == "streaming":
+            kv = {"interval": 8} | kv
+        if kv["policy"] == "triattention":
+            kv["protect_prompt"] = "off"
+        asks.append({"prompt": f"{i} is a number. " * (3 + 2 * i), "max_tokens": 40, "temperature": i % 2, "seed": i,
+                     "kv": kv})
+    assert len(asks) == 16
+    with harness.Server(*SMALL) as server:
+        alone = [answer_of(server, ask) for ask in asks]
+        beside = all_at_once([lambda a=a: answer_of(server, a) for a in asks])
+        for ask, one, other in zip(asks, alone, beside):
+            assert one == other, (ask, one, other)
+        whole = [one[2]["policy"] for one in alone if one[2]["compactions"] == 0]
+        assert whole == ["full", "quest"], whole
+
+
+if __name__ == "__main__":
+    harness.run_tests(globals())
