@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what a compiler does not: include direction, sizes, layout, words that do not belong in the tree.
 
-Usage: tools/check_style.py [--quiet-warnings]     exit status 1 when something is wrong
+Usage: tools/check_style.py [--untested]     exit status 1 when something is wrong
 """
 
 import os
@@ -193,7 +193,7 @@ def main() -> int:
     files = tracked_files()
     errors = [e for f in files for e in check_file(f)]
     errors += check_format([f for f in files if Path(f).suffix in CODE_SUFFIXES])
-    if "--quiet-warnings" not in sys.argv:
+    if "--untested" in sys.argv:
         untested = missing_tests(files)
         if untested:
             print(f"note: {len(untested)} sources have no test of their own name: {' '.join(untested)}", file=sys.stderr)

@@ -69,12 +69,6 @@ class FakeModel final : public LanguageModel {
   }
   void blocks_freed(std::span<const BlockId> blocks) override { clear(blocks); }
 
-  // A block that was freed and handed out again at once is told of here alone.
-  Status blocks_taken(std::span<const BlockId> blocks) override {
-    blocks_freed(blocks);
-    return ok_status();
-  }
-
   // The same logits from a list of tokens alone, without any cache.
   std::vector<float> expected_logits(std::span<const int32_t> tokens) const {
     uint64_t row = 0;
