@@ -1,5 +1,7 @@
 // Which kernels this CPU can run, and which one to take.
+#include <cpuid.h>
 #include <cstdlib>
+
 #include <string>
 
 #include "kernels/attention_isa.h"
@@ -24,9 +26,14 @@ constexpr Kernels kAvx512 = PAGEFOLD_TABLE(avx512);
 
 // Every feature that cmake/isa.cmake switches on for the files of a level: the compiler may use any
 // of them anywhere in such a file. The builtin also checks that the system saves the registers.
+// clang 14's builtin does not know f16c; the registers are AVX's, which it does check.
+bool cpu_has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 bool cpu_has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c() &&
+         __builtin_cpu_supports("bmi2");
 }
 bool cpu_has_avx512() {
   return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&

@@ -16,8 +16,13 @@ Status check_rope(const RopeConfig& r, std::string_view where) {
     if (std::isfinite(v) && v > 0) return ok_status();
     return bad_data("{}: rope {} is {}, expected a positive number", where, field, v);
   };
-  PF_TRY(positive("theta", r.theta));
-  PF_TRY(positive("factor", r.factor));
+  // Far beyond any use; inside, no frequency overflows.
+  const auto sane = [&](std::string_view field, double v) -> Status {
+    if (v >= 1e-9 && v <= 1e18) return ok_status();
+    return bad_data("{}: rope {} is {}, expected a positive number of sane size", where, field, v);
+  };
+  PF_TRY(sane("theta", r.theta));
+  PF_TRY(sane("factor", r.factor));
   if (r.kind == RopeKind::llama3 || r.kind == RopeKind::yarn) {
     PF_TRY(positive("original_max_position_embeddings", r.original_context));
   }
@@ -29,6 +34,7 @@ Status check_rope(const RopeConfig& r, std::string_view where) {
     }
   }
   if (r.kind == RopeKind::yarn) {
+    if (r.theta <= 1) return bad_data("{}: rope theta {} must exceed 1 for YaRN", where, r.theta);
     PF_TRY(positive("beta_fast", r.beta_fast));
     PF_TRY(positive("beta_slow", r.beta_slow));
     if (r.attention_factor != 0) PF_TRY(positive("attention_factor", r.attention_factor));

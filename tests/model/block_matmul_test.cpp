@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "base/half.h"
+#include "model/model_runner.h"
 #include "model/tensor_source.h"
-#include "model_runner.h"
-#include "tiny_model.h"
+#include "model/tiny_model.h"
 
 namespace pagefold::testing {
 namespace {

@@ -1,6 +1,6 @@
 // Fields that are absent, null or in two places: the defaults of the Transformers classes and of
 // the GGUF specification.
-#include "golden_models.h"
+#include "model/golden_models.h"
 
 namespace pagefold::testing {
 namespace {

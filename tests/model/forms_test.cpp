@@ -1,7 +1,7 @@
 // The same model from every file form: Hugging Face folders of both config generations, one or
 // several safetensors, and GGUF with permuted (llama) or plain (qwen) heads, in all types that hold
 // its weights without loss.
-#include "golden_models.h"
+#include "model/golden_models.h"
 
 namespace pagefold::testing {
 namespace {

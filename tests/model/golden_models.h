@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "model_runner.h"
-#include "tiny_model.h"
+#include "model/model_runner.h"
+#include "model/tiny_model.h"
 
 namespace pagefold::testing {
 

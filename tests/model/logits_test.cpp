@@ -1,6 +1,6 @@
 // Logits of every architecture and rope kind against Hugging Face transformers, and the rule that a
 // row's numbers depend on nothing but what it sees.
-#include "golden_models.h"
+#include "model/golden_models.h"
 
 namespace pagefold::testing {
 namespace {

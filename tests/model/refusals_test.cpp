@@ -1,7 +1,7 @@
 // What is not supported or not whole is refused by name, before much is read.
 #include <chrono>
 
-#include "golden_models.h"
+#include "model/golden_models.h"
 
 namespace pagefold::testing {
 namespace {
