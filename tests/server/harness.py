@@ -65,7 +65,7 @@ class Server:
         self.process.stderr.close()
         atexit.unregister(self.process.kill)
 
-    def request(self, method, path, body=None, headers=(), timeout=120):
+    def request(self, method, path, body=None, headers=(), timeout=600):
         """(status, headers, bytes); a body that is no bytes goes as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
@@ -80,7 +80,7 @@ class Server:
         status, _, body = self.request("GET", path, timeout=30)
         return status, body.decode()
 
-    def post(self, path, body, timeout=120):
+    def post(self, path, body, timeout=600):
         status, _, answer = self.request("POST", path, body, timeout=timeout)
         return status, json.loads(answer)
 
@@ -95,7 +95,7 @@ class Server:
 
     def stream(self, prompt, **options):
         """Opens a streamed completion; gives the connection and its response, to be read line by line."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=120)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=600)
         body = json.dumps({"prompt": prompt, "temperature": 0, "stream": True} | options)
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         response = connection.getresponse()

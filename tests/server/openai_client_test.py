@@ -16,7 +16,7 @@ from harness import until  # noqa: E402
 class ClientServer(harness.Server):
     def __init__(self):
         super().__init__("--max-model-len", "2048", "--kv-cache-memory-bytes", "512M")
-        self.client = openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=120)
+        self.client = openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=600)
         self.model = self.client.models.list().data[0].id
 
     def complete(self, prompt, **options):
