@@ -6,6 +6,13 @@ set(PAGEFOLD_FLAGS_avx512 ${PAGEFOLD_FLAGS_avx2}
   # g++ 12 warns about its own header's "undefined" operands (GCC bug 105593).
   -Wno-uninitialized -Wno-maybe-uninitialized)
 
+# Fuzz targets never reach the vector code, and clang takes minutes to instrument its unrolled loops.
+if(PAGEFOLD_FUZZ)
+  foreach(isa avx2 avx512)
+    list(APPEND PAGEFOLD_FLAGS_${isa} -fno-sanitize=all -O0)
+  endforeach()
+endif()
+
 function(pagefold_set_isa_flags)
   foreach(source ${ARGN})
     foreach(isa avx2 avx512)
