@@ -74,8 +74,17 @@ struct EngineOptions {
   // auto: the checkpoint's own 16-bit type, else bfloat16. Accumulation and the residual stream are
   // always float32.
   std::string dtype = "auto";
-  // Type of cached keys and values: auto (= dtype), float32, float16, bfloat16.
+  // Format of the weights: auto (what the checkpoint says), awq, gptq, fp8, bitsandbytes,
+  // compressed-tensors, gguf, none. A contradiction is an error; fp8 and bitsandbytes also quantise
+  // a 16-bit checkpoint while it loads.
+  std::string quantization = "auto";
+  // Type of cached keys and values: auto (= dtype, or the checkpoint's own recipe), float32,
+  // float16, bfloat16, fp8 (= fp8_e4m3), fp8_e5m2, int8, int4.
   std::string kv_cache_dtype = "auto";
+  // The same for values alone. auto: as the keys.
+  std::string kv_cache_dtype_v = "auto";
+  // Elements that share a scale in int8 and int4 caches: 0 = the token's whole head, or 32.
+  int kv_cache_group = 0;
   // Inputs of the quantised matmuls: 16 = kept in dtype, int8 = one scale per 32 values (as
   // llama.cpp does), auto = int8 for GGUF block types, 16 otherwise.
   std::string activations = "auto";

@@ -3,6 +3,7 @@
 // device; the model (model/forward) says only what is computed, in which order.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,11 +37,23 @@ struct BufferId {
 // A matrix on its way to the device, row by row, so that no full-precision copy of the whole ever
 // exists. rows(): fills out[n][n_in] float32 for rows [first, first + n). quant: when set, rows can
 // also be read as integers with group scales (lossless), see QuantSource.
+// What the integers stand for:
+//   linear    value = q * scale (+ min, or (q - zero) * scale)
+//   table     value = table[q] * scale, q in 0..15 (4 bits): nf4, fp4, IQ4_NL, MXFP4
+//   fp8       value = decode(q as an e4m3 code) * scale
+enum class QuantValues : uint8_t { linear, table, fp8 };
 struct QuantSource {
-  int bits = 8;    // 4: values 0..15; 8: int8
-  int group = 32;  // 16 or 32
+  int bits = 8;    // 4: values 0..15; 8: int8, or codes
+  int group = 32;  // inputs a scale: 16, or a multiple of 32 that divides n_in (n_in: one a row)
   bool has_min = false;
+  bool has_zero = false;  // not with has_min. Integers -128..255, given as floats in place of mins
   bool scale_f16 = true;  // every scale and min is a float16 number
+  QuantValues values = QuantValues::linear;
+  std::array<float, 16> table{};  // of QuantValues::table; all integers: int8 inputs are possible
+  bool wants_16bit = false;  // activations=auto keeps the inputs in 16 bit (AWQ, GPTQ, W4A16, nf4)
+  // Act-order: packed input j is the source's input order[j], so that groups lie together; the
+  // inputs are gathered the same way. Rows are delivered in packed order. Empty: as they are.
+  std::span<const int32_t> order;
 };
 class MatrixSource {
  public:
@@ -61,6 +74,12 @@ struct KvShape {
   int block_size = 16;
   DType k_dtype = DType::bf16, v_dtype = DType::bf16;
   uint32_t n_blocks = 0;  // blocks of one (layer, KV head) each
+  int group = 0;          // elements that share a scale in int8 and int4; 0: the whole head
+  // Keys (and queries) are rotated by a block-Hadamard matrix before they are stored: int4 loses
+  // less where no dimension stands out. What reads keys for a policy turns them back.
+  bool hadamard_keys = false;
+  // fp8: value = code * scale, one a layer; empty: 1.
+  std::vector<float> k_scale, v_scale;
 };
 struct StepLimits {
   int max_rows = 0, max_seqs = 0, max_logit_rows = 0;

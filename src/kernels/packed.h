@@ -16,17 +16,20 @@ enum class PackKind : uint8_t {
   bf16,  // [k/2][16][2] bfloat16: pairs for vdpbf16ps; odd n_in is padded with zero
   w8,    // quantised, int8 values
   w4,    // quantised, 4-bit values 0..15
+  t4,    // 4-bit indices into PackedMatrix::table
+  fp8,   // e4m3 codes
 };
 
-// value = q * scale[group] + min[group]  (min absent: 0). Scales and mins are stored as float16
-// when every one of them is exactly representable (Q4_0, Q4_1, Q5_x, Q8_0), else float32 (K-quants:
-// products of two numbers).
+// value = x * scale[group] + min[group], or (x - zero[group]) * scale[group]; x = q, table[q] or
+// the decoded fp8 number. Scales and mins are stored as float16 when every one of them is exactly
+// representable (Q4_0, Q4_1, Q5_x, Q8_0), else float32 (K-quants: products of two numbers).
 struct PackedShape {
   PackKind kind = PackKind::f32;
   int n_out = 0;   // rows of the matrix = outputs
   int n_in = 0;    // columns = inputs; for w4/w8 a multiple of 32
-  int group = 32;  // w4/w8: inputs a scale, 16 or 32
+  int group = 32;  // inputs a scale: 16, or a multiple of 32 that divides n_in
   bool has_min = false;
+  bool has_zero = false;  // an int16 a group
   bool scale_f16 = true;
 
   __attribute__((always_inline)) int tiles() const {
@@ -40,6 +43,7 @@ struct PackedShape {
 struct PackedMatrix {
   PackedShape shape;
   const std::byte* data = nullptr;
+  const float* table = nullptr;  // t4: [16]
 };
 
 // One output row of quantised source weights, unpacked: q[n_in], scale[n_in/group], min[n_in/group]
@@ -47,7 +51,7 @@ struct PackedMatrix {
 struct QuantRow {
   const int8_t* q;
   const float* scale;
-  const float* min;
+  const float* min;  // or the zero points
 };
 
 // Writes output row `row` into its tile. The caller zeroes the buffer first (padding rows must read

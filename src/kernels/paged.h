@@ -4,8 +4,19 @@
 // then the V part. One 512-bit register holds 16 keys, or 16 dimensions of values:
 //   K float32/float16  [head_dim][16]
 //     bfloat16         [head_dim / 2][16][2]   pairs of dimensions for vdpbf16ps
+//     fp8              [head_dim / 4][16][4]
+//     int8             [head_dim / 4][16][4] + 128, unsigned, then scale[groups][16] float16
+//     int4             [head_dim / 8][16][4]   byte i of a lane: dims 8j + i (low nibble) and
+//                      8j + 4 + i (high), then scale[groups][16], zero[groups][16] float16
 //   V float32/float16  [16][head_dim]
 //     bfloat16         [8][head_dim][2]        pairs of slots for vdpbf16ps
+//     fp8              [16][head_dim]
+//     int8             [4][head_dim][4]        quads of slots, signed, then scale[groups][16]
+//     int4             [2][head_dim][4]        byte i: slots 8j + i (low nibble) and 8j + 4 + i,
+//                      then scale[groups][16], zero[groups][16] float16
+// groups = 1, or ceil(head_dim / group). Integer values: x = scale * q, q in [-127, 127];
+// x = scale * (q - zero), q in 0..15. fp8: saturating, NaN stays NaN; the layer's k_scale and
+// v_scale (x = scale * code) are the caller's: folded into q, and into the output.
 // head_dim is a multiple of 8. Queries of the `group` query heads that share the KV head are
 // computed together, so K and V are read once for all of them.
 //
@@ -40,12 +51,15 @@ struct KvLayout {
   DType v_dtype = DType::bf16;
   int head_dim = 0;
   int block_size = 16;
+  int group = 0;  // elements that share a scale in int8 and int4; 0: the whole head
 
   PF_KERNEL_INLINE size_t k_strip_bytes() const {
-    return dtype_bytes(k_dtype) * static_cast<size_t>(head_dim) * kStripSlots;
+    return kv_row_bytes(k_dtype, static_cast<size_t>(head_dim), static_cast<size_t>(group)) *
+           kStripSlots;
   }
   PF_KERNEL_INLINE size_t v_strip_bytes() const {
-    return dtype_bytes(v_dtype) * static_cast<size_t>(head_dim) * kStripSlots;
+    return kv_row_bytes(v_dtype, static_cast<size_t>(head_dim), static_cast<size_t>(group)) *
+           kStripSlots;
   }
   PF_KERNEL_INLINE size_t strip_bytes() const { return k_strip_bytes() + v_strip_bytes(); }
   PF_KERNEL_INLINE size_t block_bytes() const {
