@@ -1,7 +1,9 @@
 // Speed of the whole engine on a real model: prompt tokens a second and generated tokens a second.
 // engine_bench MODEL [key=value ...]  keys: prompt (512) gen (64) batch (1) repeat (1) threads (0)
-// kv (auto) isa (auto) Prints one JSON object a repeat. Prefill: from the first step to the last
-// first token; decode: from there to the end.
+// kv (auto) isa (auto), and kv.KEY for the compression of the requests (kv.policy, kv.budget ...).
+// With any kv.KEY each repeat runs twice, full cache and compressed, in turn. Prints one JSON
+// object a run. Prefill: from the first step to the last first token; decode: from there to the
+// end; scoring and moving: their shares of the decode time.
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -28,14 +30,17 @@ struct Settings {
 
 struct Times {
   double prefill_s = 0, decode_s = 0;
+  double scoring = 0, moving = 0;  // shares of decode_s
+  uint64_t compactions = 0;
 };
 
 Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Settings& s,
-                       uint64_t seed) {
+                       const KvOptions& kv, uint64_t seed) {
   std::vector<std::shared_ptr<Generation>> all;
   const auto start = Clock::now();
   for (int64_t b = 0; b < s.batch; ++b) {
     Request r;
+    r.kv = kv;
     r.id = "bench-" + std::to_string(b);
     for (int64_t i = 0; i < s.prompt; ++i) {
       const double u = uniform01(seed + static_cast<uint64_t>(b), static_cast<uint64_t>(i));
@@ -61,6 +66,7 @@ Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Setting
     }
   }
   t.prefill_s = seconds_since(start);
+  const EngineMetrics before = core.metrics();
   for (auto& g : all) {
     while (!g->finished()) {
       g->wait();
@@ -71,7 +77,24 @@ Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Setting
       return bad_data("a request ended early: {}", g->result().error);
   }
   t.decode_s = seconds_since(start) - t.prefill_s;
+  const EngineMetrics after = core.metrics();
+  t.scoring = (after.scoring_s - before.scoring_s) / t.decode_s;
+  t.moving = (after.moving_s - before.moving_s) / t.decode_s;
+  t.compactions = after.compactions - before.compactions;
   return t;
+}
+
+void print(const Settings& s, const Times& t, const KvOptions& kv) {
+  const auto policy = kv.find("policy");
+  std::printf(
+      "{\"policy\": \"%s\", \"prompt\": %ld, \"gen\": %ld, \"batch\": %ld, "
+      "\"prefill_tokens_per_s\": %.1f, \"decode_tokens_per_s\": %.1f, \"compactions\": %lu, "
+      "\"scoring\": %.4f, \"moving\": %.4f}\n",
+      policy == kv.end() ? "full" : policy->second.c_str(), s.prompt, s.gen, s.batch,
+      static_cast<double>(s.prompt * s.batch) / t.prefill_s,
+      s.gen > 1 ? static_cast<double>((s.gen - 1) * s.batch) / t.decode_s : 0.0, t.compactions,
+      t.scoring, t.moving);
+  std::fflush(stdout);
 }
 
 Status run(int argc, char** argv) {
@@ -79,9 +102,14 @@ Status run(int argc, char** argv) {
   std::map<std::string, std::string> o{{"prompt", "512"}, {"gen", "64"},    {"batch", "1"},
                                        {"repeat", "1"},   {"threads", "0"}, {"kv", "auto"},
                                        {"isa", "auto"}};
+  KvOptions kv;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     const size_t eq = word.find('=');
+    if (eq != std::string::npos && word.starts_with("kv.")) {
+      kv[word.substr(3, eq - 3)] = word.substr(eq + 1);
+      continue;
+    }
     if (eq == std::string::npos || !o.contains(word.substr(0, eq)))
       return bad_input("unknown option '{}'", word);
     o[word.substr(0, eq)] = word.substr(eq + 1);
@@ -101,16 +129,15 @@ Status run(int argc, char** argv) {
   PF_ASSIGN(const EngineConfig config,
             resolve_config(options, model.network->shape(), model.kv_dtype, available_memory()));
   PF_ASSIGN(const std::unique_ptr<EngineCore> core, EngineCore::start(*model.network, config));
-  PF_TRY(run_once(*core, model, {std::min<int64_t>(s.prompt, 32), 2, s.batch, 1}, 1)
+  PF_TRY(run_once(*core, model, {std::min<int64_t>(s.prompt, 32), 2, s.batch, 1}, {}, 1)
              .status());  // warm-up
   for (int64_t i = 0; i < s.repeat; ++i) {
-    PF_ASSIGN(const Times t, run_once(*core, model, s, 1000 + static_cast<uint64_t>(i)));
-    std::printf(
-        "{\"prompt\": %ld, \"gen\": %ld, \"batch\": %ld, \"prefill_tokens_per_s\": %.1f, "
-        "\"decode_tokens_per_s\": %.1f}\n",
-        s.prompt, s.gen, s.batch, static_cast<double>(s.prompt * s.batch) / t.prefill_s,
-        s.gen > 1 ? static_cast<double>((s.gen - 1) * s.batch) / t.decode_s : 0.0);
-    std::fflush(stdout);
+    for (const bool compressed : {false, true}) {
+      if (compressed && kv.empty()) continue;
+      PF_ASSIGN(const Times t, run_once(*core, model, s, compressed ? kv : KvOptions{},
+                                        1000 + static_cast<uint64_t>(i)));
+      print(s, t, compressed ? kv : KvOptions{});
+    }
   }
   return ok_status();
 }
