@@ -7,16 +7,23 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/threads.h"
+#include "engine/engine.h"
 #include "model/load.h"
 
 namespace pagefold {
 namespace {
 
-Result<DType> resolve_dtype(const std::string& word, DType automatic, std::string_view option) {
-  if (word == "auto") return automatic;
-  auto parsed = parse_dtype(word);
-  if (!parsed.ok()) return with_context(parsed.status(), option);
-  return *parsed;
+Status resolve_types(const EngineOptions& options, const ModelFiles& files, LoadedModel& m) {
+  PF_ASSIGN(const DTypeChoice choice, choose_dtype(options.dtype, stored_types(files)));
+  m.dtype = choice.dtype;
+  PF_ASSIGN(m.kv, resolve_kv_format(
+                      {options.kv_cache_dtype, options.kv_cache_dtype_v, options.kv_cache_group},
+                      m.dtype, files.config.kv));
+  PF_TRY(check_before_loading(options, model_shape(files.config), m.kv));
+  if (!choice.info.empty()) log::info("{}", choice.info);
+  if (!choice.warning.empty()) log::warn("{}", choice.warning);
+  if (const std::string text = kv_format_warning(m.kv); !text.empty()) log::warn("{}", text);
+  return ok_status();
 }
 
 // auto: int8 for GGUF block types (as llama.cpp computes them), else 16 bits.
@@ -74,9 +81,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   m.name =
       options.served_model_name.empty() ? default_name(options.model) : options.served_model_name;
   PF_ASSIGN(const ModelFiles files, open_model(options.model));
-  PF_ASSIGN(m.dtype, resolve_dtype(options.dtype, natural_dtype(files), "--dtype"));
-  PF_ASSIGN(m.kv_dtype, resolve_dtype(options.kv_cache_dtype, m.dtype, "--kv-cache-dtype"));
   PF_ASSIGN(const bool int8, resolve_activations(options.activations));
+  PF_TRY(resolve_types(options, files, m));
   PF_TRY(load_text(files, m));
 
   NetworkOptions network;

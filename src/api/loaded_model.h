@@ -34,10 +34,12 @@ struct LoadedModel {
   std::string chat_template_source;
   std::vector<int32_t> eos_token_ids;  // all ids that end an answer
   GenerationDefaults defaults;
-  DType dtype = DType::bf16, kv_dtype = DType::bf16;
+  DType dtype = DType::bf16;
+  KvFormat kv;  // of the cache
   double load_seconds = 0;
 };
 
+// Everything that can be refused without the weights is, first and with kInvalidArgument.
 Result<LoadedModel> load_model(const EngineOptions& options);
 
 }  // namespace pagefold

@@ -47,7 +47,7 @@ Status start_and_serve(const ServeCommand& command) {
   PF_ASSIGN(const LoadedModel model, load_model(engine));
   log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
   PF_ASSIGN(EngineConfig config,
-            resolve_config(engine, model.network->shape(), model.kv_dtype, available_memory()));
+            resolve_config(engine, model.network->shape(), model.kv, available_memory()));
   config.allow_packing_off = false;  // it shows the problem; a server is there to solve it
   config.min_kv_interval = command.min_kv_interval;
   PF_TRY(register_calibrations(engine, model, config));
