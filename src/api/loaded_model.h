@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/engine.h"
 #include "model/model.h"
 #include "pagefold/options.h"
 #include "text/chat_template.h"
@@ -39,7 +40,8 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 
-// Everything that can be refused without the weights is, first and with kInvalidArgument.
-Result<LoadedModel> load_model(const EngineOptions& options);
+// Everything that can be refused without the weights is, first. serving: see check_before_loading;
+// the calibrations that the options name are read for it unless it has its own.
+Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig serving = {});
 
 }  // namespace pagefold

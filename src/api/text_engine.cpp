@@ -89,7 +89,7 @@ class TextEngine final : public Engine {
   Status start(const EngineOptions& options) {
     PF_ASSIGN(EngineConfig config,
               resolve_config(options, model_.network->shape(), model_.kv, available_memory()));
-    PF_TRY(register_calibrations(options, model_, config));
+    PF_TRY(register_calibrations(options, model_.network->shape(), config));
     PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
     return ok_status();
   }

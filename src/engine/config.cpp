@@ -155,9 +155,13 @@ void warn_of_limits(const EngineOptions& options, const ModelShape& model,
 }  // namespace
 
 Status check_before_loading(const EngineOptions& options, const ModelShape& model,
-                            const KvFormat& kv_format) {
+                            const KvFormat& kv_format, const EngineConfig& serving) {
   PF_ASSIGN(EngineConfig config, resolve_limits(options, model, kv_format));
-  PF_TRY(resolve_kv_plan({}, config, kv_model(config, model), 0, /*sizing=*/true).status());
+  config.allow_packing_off = serving.allow_packing_off;
+  config.min_kv_interval = serving.min_kv_interval;
+  config.find_calibration = serving.find_calibration;
+  config.calibration_names = serving.calibration_names;
+  PF_TRY(resolve_kv_plan({}, config, kv_model(config, model), 0).status());
   if (options.kv_cache_memory_bytes == 0) return ok_status();
   config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
   return pool_size(config, model, kv_format.block_bytes(model.head_dim, config.block_size))

@@ -34,9 +34,9 @@ Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelSha
                                     const KvFormat& kv_format, uint64_t free_memory);
 // What resolve_config and EngineCore::start will refuse whatever memory is free, before weights are
 // read: option ranges, a wrong compression policy, a pool of kv_cache_memory_bytes that is too
-// small.
+// small. serving: its limits on compression and its calibrations count.
 Status check_before_loading(const EngineOptions& options, const ModelShape& model,
-                            const KvFormat& kv_format);
+                            const KvFormat& kv_format, const EngineConfig& serving);
 
 class EngineCore {
  public:

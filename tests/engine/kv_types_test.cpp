@@ -60,7 +60,7 @@ TEST_P(Matrix, EveryCombinationGenerates) {
     EngineOptions options;
     options.kv = c.policy;
     options.kv_cache_memory_bytes = 4 << 20;
-    ASSERT_TRUE(check_before_loading(options, model_shape(files->config), c.kv).ok());
+    ASSERT_TRUE(check_before_loading(options, model_shape(files->config), c.kv, {}).ok());
     NetworkOptions o;
     o.backend = {.isa = c.isa, .threads = 1, .dtype = c.dtype, .activations_int8 = false};
     auto model = load_network(*files, o);
@@ -131,14 +131,21 @@ TEST(KvTypes, NeighboursChangeNoAnswerInt4) {
 TEST(BeforeLoading, RefusesWhatTheEngineWould) {
   WatchedModel model;
   const auto refused = [&](const EngineOptions& o) {
-    const Status s = check_before_loading(o, model.shape(), DType::int8);
+    const Status s = check_before_loading(o, model.shape(), DType::int8, {});
     EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
     return message_of(s);
   };
   EngineOptions o;
-  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8).ok());
+  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8, {}).ok());
   o.kv["policy"] = "h3o";
   EXPECT_NE(refused(o).find("h2o"), std::string::npos);
+  o.kv = {{"policy", "h2o"}, {"packing", "off"}};
+  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8, {}).ok());
+  EngineConfig serving;
+  serving.allow_packing_off = false;
+  EXPECT_FALSE(check_before_loading(o, model.shape(), DType::int8, serving).ok());
+  o.kv = {{"policy", "triattention"}, {"calibration", "nobody"}};
+  EXPECT_NE(refused(o).find("nobody"), std::string::npos);
   o = {};
   o.block_size = 24;
   EXPECT_NE(refused(o).find("--block-size"), std::string::npos);
@@ -150,7 +157,7 @@ TEST(BeforeLoading, RefusesWhatTheEngineWould) {
   o.kv_cache_memory_bytes = 1024 / 16 * 6 * KvFormat(DType::int8).block_bytes(16, 16) - 1;
   EXPECT_NE(refused(o).find("--kv-cache-memory-bytes"), std::string::npos);
   o.kv_cache_memory_bytes += 1;
-  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8).ok());
+  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8, {}).ok());
 }
 
 }  // namespace
