@@ -82,11 +82,11 @@ TEST(KvTypes, KeysComeBackAndAreWhatAttentionSees) {
             for (size_t i = 0; i < mass.size(); ++i) mass[i] += want.p[i] / rig.group();
             for (int d = 0; d < dim; ++d)
               ASSERT_NEAR(out[static_cast<size_t>((r * o.n_heads + h) * dim + d)],
-                          want.out[static_cast<size_t>(d)], 1e-4);
+                          want.out[static_cast<size_t>(d)], 5e-4);
           }
         }
         for (size_t i = 0; i < mass.size(); ++i)
-          ASSERT_NEAR(seen.mass[static_cast<size_t>(kv)][i], mass[i], 1e-5);
+          ASSERT_NEAR(seen.mass[static_cast<size_t>(kv)][i], mass[i], 2e-5);
       }
     }
   }
@@ -250,7 +250,7 @@ TEST(KvTypes, SinksOfRotatedKeys) {
     const Attended want = attend(rig, keys, rig.query(300, h), 300, kv);
     for (int d = 0; d < o.head_dim; ++d)
       ASSERT_NEAR(out[static_cast<size_t>(h * o.head_dim + d)], want.out[static_cast<size_t>(d)],
-                  1e-4);
+                  5e-4);
   }
 }
 

@@ -1,9 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "backend/cpu/hadamard.h"
 #include "base/check.h"
 
 namespace pagefold::cpu {
@@ -11,16 +9,6 @@ namespace {
 
 bool reindexes(const SeqRows& s) {
   return s.signals != nullptr && s.signals->sink_slots > 0 && s.signals->sink_shift != 0;
-}
-// x / scale, as the fp8 cache stores it. Returns how many are beyond its largest finite value.
-uint64_t scale_for_fp8(DType type, float scale, float* x, int n) {
-  const float most = type == DType::fp8_e4m3 ? 448.0f : 57344.0f;
-  uint32_t cut = 0;
-  for (int i = 0; i < n; ++i) {
-    x[i] /= scale;
-    cut += std::fabs(x[i]) > most ? 1 : 0;
-  }
-  return cut;
 }
 bool selects(const SeqRows& s, int layer, const AttentionShape& shape) {
   return s.signals != nullptr && s.signals->quest_blocks > 0 && s.n_rows == 1 &&
@@ -167,8 +155,8 @@ void CpuBackend::rotate_query(const SeqRows& seq, int row, int64_t head, float* 
   // What policies see of queries is the model's own: their keys are turned back too.
   if (o != nullptr) keep_query(*o, layer, static_cast<int>(head), n_heads, row, seq.n_rows, q, dim);
   if (!kv_.hadamard_keys) return;
-  rotate_hadamard(q, dim, 1);
-  if (sink_q != nullptr) rotate_hadamard(sink_q + head * dim, dim, 1);
+  k_.hadamard(q, dim);
+  if (sink_q != nullptr) k_.hadamard(sink_q + head * dim, dim);
 }
 
 void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
@@ -193,19 +181,12 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
   append(layer, seq, head, k_rows, k_rows + int64_t{shape.n_kv_heads} * dim, ld);
 }
 
-// The rows of one KV head into its table; what is stored is made in place.
+// The rows of one KV head into its table. Keys are rotated in place.
 void CpuBackend::append(int layer, const SeqRows& seq, int head, float* k_rows, float* v_rows,
                         int64_t ld) {
   const int dim = kv_.head_dim;
-  uint64_t cut = 0;
-  for (int r = 0; r < seq.n_rows; ++r) {
-    if (kv_.hadamard_keys) rotate_hadamard(k_rows + r * ld, dim, 1);
-    if (dtype_is_fp8(kv_.k_dtype))
-      cut += scale_for_fp8(kv_.k_dtype, k_scale(layer), k_rows + r * ld, dim);
-    if (dtype_is_fp8(kv_.v_dtype))
-      cut += scale_for_fp8(kv_.v_dtype, v_scale(layer), v_rows + r * ld, dim);
-  }
-  if (cut > 0) saturated_.fetch_add(cut, std::memory_order_relaxed);
+  for (int r = 0; kv_.hadamard_keys && r < seq.n_rows; ++r) k_.hadamard(k_rows + r * ld, dim);
+  uint64_t saturated = 0;
   const TableView& table = seq.tables[layer * kv_.n_kv_heads + head];
   kernels::KvAppendArgs a;
   a.base = arena_.base();
@@ -215,7 +196,11 @@ void CpuBackend::append(int layer, const SeqRows& seq, int head, float* k_rows, 
   a.k = k_rows;
   a.v = v_rows;
   a.ldk = a.ldv = ld;
+  a.k_scale = k_scale(layer);
+  a.v_scale = v_scale(layer);
+  a.saturated = &saturated;
   k_.kv_append(arena_.layout(), a);
+  if (saturated > 0) saturated_.fetch_add(saturated, std::memory_order_relaxed);
   if (bounds_.enabled())
     bounds_.append(k_, arena_, table.blocks, table.len, seq.n_rows, k_rows, ld);
 }
