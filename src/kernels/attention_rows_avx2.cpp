@@ -1,7 +1,10 @@
 #include "kernels/attention_isa.h"
 #include "kernels/vec_avx2.h"
 
-// Written once over the Vec of the header above.
+// Written over the Vec of the header above.
+#include "kernels/integers_avx2.h"
+
+// and that over both.
 #include "kernels/attention_rows.h"
 
 namespace pagefold::kernels::avx2 {
@@ -13,7 +16,6 @@ void kv_append(const KvLayout& layout, const KvAppendArgs& args) {
 
 void attention_prepare_q(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
                          float scale, void* out) {
-  if (is_compact(layout)) return scalar::attention_prepare_q(layout, q, ldq, n_queries, scale, out);
   prepare_queries(layout, q, ldq, n_queries, scale, out);
 }
 
