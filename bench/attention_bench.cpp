@@ -2,7 +2,9 @@
 // head_dim 64), block ids permuted. Shares are of what the same binary measures on the same
 // threads: sequential read bandwidth for decode, the vdpbf16ps peak for prefill. "scattered" is the
 // bandwidth of reading the blocks in table order. cpu_*: by processor time, per thread; the fair
-// figures with one thread on a shared machine (waiting threads spin, so not with two).
+// figures with one thread on a shared machine (waiting threads spin, so not with two). "compare"
+// runs steps over two caches in turn: "ratio" is the median of the first type's time over the
+// second's.
 //   build/release/bin/attention_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
@@ -29,18 +31,31 @@ namespace {
 
 struct Isa {
   const char* name;
+  decltype(&scalar::kv_append) append;
   decltype(&scalar::attention_prepare_q) prepare_q;
   decltype(&scalar::attention_chunk) chunk;
   decltype(&scalar::attention_merge) merge;
   decltype(&scalar::attention_finish) finish;
 };
 
-constexpr Isa kScalar{"scalar", scalar::attention_prepare_q, scalar::attention_chunk,
-                      scalar::attention_merge, scalar::attention_finish};
-constexpr Isa kAvx2{"avx2", avx2::attention_prepare_q, avx2::attention_chunk, avx2::attention_merge,
+constexpr Isa kScalar{"scalar",
+                      scalar::kv_append,
+                      scalar::attention_prepare_q,
+                      scalar::attention_chunk,
+                      scalar::attention_merge,
+                      scalar::attention_finish};
+constexpr Isa kAvx2{"avx2",
+                    avx2::kv_append,
+                    avx2::attention_prepare_q,
+                    avx2::attention_chunk,
+                    avx2::attention_merge,
                     avx2::attention_finish};
-constexpr Isa kAvx512{"avx512", avx512::attention_prepare_q, avx512::attention_chunk,
-                      avx512::attention_merge, avx512::attention_finish};
+constexpr Isa kAvx512{"avx512",
+                      avx512::kv_append,
+                      avx512::attention_prepare_q,
+                      avx512::attention_chunk,
+                      avx512::attention_merge,
+                      avx512::attention_finish};
 
 bool has_avx512() { return __builtin_cpu_supports("avx512bf16") != 0; }
 
@@ -174,12 +189,26 @@ struct Cache {
   const uint32_t* table(int t) const { return blocks.data() + int64_t{t} * table_blocks; }
 
  private:
-  // Small finite numbers of either 16-bit type (and, in pairs, of float): no slow operands.
+  // Some blocks of random rows, copied over the arena.
   void fill() {
+    constexpr int kBlocks = 61;
+    const int rows = kBlocks * layout.block_size;
+    std::vector<float> x(static_cast<size_t>(rows * layout.head_dim));
     std::mt19937 rng(2);
-    auto* at = reinterpret_cast<uint16_t*>(arena.data());
-    for (size_t i = 0; i < arena.bytes() / 2; ++i)
-      at[i] = static_cast<uint16_t>(0x3c00 + (rng() & 0x3ff) + ((rng() & 1) << 15));
+    for (float& v : x)
+      v = (static_cast<float>(rng() + rng() / 2 + rng() / 2) * 0x1p-32f - 1.0f) * 2.0f;
+    std::vector<uint32_t> ids(kBlocks);
+    std::iota(ids.begin(), ids.end(), 0u);
+    KvAppendArgs args;
+    args.base = arena.data();
+    args.blocks = ids.data();
+    args.rows = rows;
+    args.k = args.v = x.data();
+    args.ldk = args.ldv = layout.head_dim;
+    scalar::kv_append(layout, args);
+    const size_t bytes = layout.block_bytes();
+    for (size_t b = kBlocks; b < blocks.size(); ++b)
+      std::memcpy(arena.data() + b * bytes, arena.data() + rng() % kBlocks * bytes, bytes);
   }
 };
 
@@ -247,60 +276,110 @@ void report(benchmark::State& state, const char* unit, std::vector<double>& wall
 }
 
 // One decode step's attention: threads take whole chunks, partials are merged after.
-void decode(benchmark::State& state, const Isa& isa, KvLayout layout, int group, int context) {
-  if (&isa == &kAvx512 && !has_avx512()) return state.SkipWithError("no AVX-512 BF16");
-  const int threads = static_cast<int>(state.range(0));
-  Cache cache(layout, context);
-  ThreadPool pool(threads);
-  const int chunks = context / kChunkSlots;
-  const int chunk_blocks = kChunkSlots / layout.block_size;
-  std::vector<std::unique_ptr<Work>> part;
-  for (int c = 0; c < chunks; ++c) part.push_back(std::make_unique<Work>(isa, layout, group));
-  Work total(isa, layout, group);
-  const int16_t lo = 0, hi = kChunkSlots;
-  auto step = [&] {
+class DecodeStep {
+ public:
+  DecodeStep(const Isa& isa, const KvLayout& layout, int group, int context)
+      : isa_(isa),
+        layout_(layout),
+        group_(group),
+        chunks_(context / kChunkSlots),
+        cache_(layout, context),
+        total_(isa, layout, group) {
+    for (int c = 0; c < chunks_; ++c) part_.push_back(std::make_unique<Work>(isa, layout, group));
+  }
+  const Cache& cache() const { return cache_; }
+  Arena& arena() { return cache_.arena; }
+
+  void run(ThreadPool& pool) {
     for (int table = 0; table < Cache::kTables; ++table) {
       pool.run([&](int t, int n) {
-        const Range r = share_of(chunks, t, n);
-        for (int64_t c = r.begin; c < r.end; ++c) {
-          AttentionChunkArgs args;
-          args.base = cache.arena.data();
-          args.blocks = cache.table(table) + c * chunk_blocks;
-          args.slots = kChunkSlots;
-          args.q = total.prepared;
-          args.rows = 1;
-          args.group = group;
-          args.lo = &lo;
-          args.hi = &hi;
-          args.out = part[static_cast<size_t>(c)]->partial();
-          // The next chunk of this thread, or its first one of the next table.
-          if (c + 1 < r.end)
-            args.next_blocks = args.blocks + chunk_blocks;
-          else if (table + 1 < Cache::kTables)
-            args.next_blocks = cache.table(table + 1) + r.begin * chunk_blocks;
-          args.next_count = args.next_blocks != nullptr ? chunk_blocks : 0;
-          isa.chunk(layout, args);
-        }
+        const Range r = share_of(chunks_, t, n);
+        for (int64_t c = r.begin; c < r.end; ++c) chunk(table, c, r);
       });
-      std::fill(total.m.begin(), total.m.end(), -std::numeric_limits<float>::infinity());
-      for (auto& p : part) isa.merge(group, layout.head_dim, p->partial(), total.partial());
+      std::fill(total_.m.begin(), total_.m.end(), -std::numeric_limits<float>::infinity());
+      for (auto& p : part_) isa_.merge(group_, layout_.head_dim, p->partial(), total_.partial());
     }
-  };
-  step();
+  }
+
+ private:
+  void chunk(int table, int64_t c, const Range& mine) {
+    const int chunk_blocks = kChunkSlots / layout_.block_size;
+    const int16_t lo = 0, hi = kChunkSlots;
+    AttentionChunkArgs args;
+    args.base = cache_.arena.data();
+    args.blocks = cache_.table(table) + c * chunk_blocks;
+    args.slots = kChunkSlots;
+    args.q = total_.prepared;
+    args.rows = 1;
+    args.group = group_;
+    args.lo = &lo;
+    args.hi = &hi;
+    args.out = part_[static_cast<size_t>(c)]->partial();
+    // The next chunk of this thread, or its first one of the next table.
+    if (c + 1 < mine.end)
+      args.next_blocks = args.blocks + chunk_blocks;
+    else if (table + 1 < Cache::kTables)
+      args.next_blocks = cache_.table(table + 1) + mine.begin * chunk_blocks;
+    args.next_count = args.next_blocks != nullptr ? chunk_blocks : 0;
+    isa_.chunk(layout_, args);
+  }
+
+  const Isa& isa_;
+  const KvLayout layout_;
+  const int group_, chunks_;
+  Cache cache_;
+  std::vector<std::unique_ptr<Work>> part_;
+  Work total_;
+};
+
+void decode(benchmark::State& state, const Isa& isa, KvLayout layout, int group, int context) {
+  if (&isa == &kAvx512 && !has_avx512()) return state.SkipWithError("no AVX-512 BF16");
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  DecodeStep step(isa, layout, group, context);
+  step.run(pool);
   // Bandwidth before and after: neighbours on the machine come and go.
-  const Rate before = read_bandwidth(pool, cache.arena);
-  const double gb = static_cast<double>(cache.arena.bytes()) * 1e-9;
+  const Rate before = read_bandwidth(pool, step.arena());
+  const double gb = static_cast<double>(step.arena().bytes()) * 1e-9;
   std::vector<double> wall, cpu;
   for (auto _ : state) {
     const double w = seconds(), c = cpu_seconds();
-    step();
+    step.run(pool);
     wall.push_back(gb / (seconds() - w));
     cpu.push_back(gb / (cpu_seconds() - c));
   }
-  const Rate scattered = scattered_bandwidth(pool, cache);
-  report(state, "GB/s", wall, cpu, before, read_bandwidth(pool, cache.arena));
+  const Rate scattered = scattered_bandwidth(pool, step.cache());
+  report(state, "GB/s", wall, cpu, before, read_bandwidth(pool, step.arena()));
   state.counters["scattered"] = scattered.wall;
   state.counters["cpu_scattered"] = scattered.cpu;
+}
+
+// Two types in turn, on the same threads.
+void compare(benchmark::State& state, const Isa& isa, KvLayout first, KvLayout second, int group,
+             int context) {
+  if (&isa == &kAvx512 && !has_avx512()) return state.SkipWithError("no AVX-512 BF16");
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  DecodeStep a(isa, first, group, context), b(isa, second, group, context);
+  a.run(pool), b.run(pool);
+  std::vector<double> first_ms, second_ms, ratio;
+  for (auto _ : state) {
+    const double t0 = seconds();
+    a.run(pool);
+    const double t1 = seconds();
+    b.run(pool);
+    const double t2 = seconds();
+    first_ms.push_back((t1 - t0) * 1e3);
+    second_ms.push_back((t2 - t1) * 1e3);
+    ratio.push_back((t1 - t0) / (t2 - t1));
+  }
+  const auto median = [](std::vector<double>& v) {
+    std::sort(v.begin(), v.end());
+    return v[v.size() / 2];
+  };
+  state.counters["first_ms"] = median(first_ms);
+  state.counters["second_ms"] = median(second_ms);
+  state.counters["second_GB/s"] =
+      static_cast<double>(b.arena().bytes()) * 1e-6 / state.counters["second_ms"];
+  state.counters["ratio"] = median(ratio);
 }
 
 // The attention of `rows` prompt rows over a context before them, one layer's three KV heads.
@@ -352,33 +431,70 @@ void prefill(benchmark::State& state, const Isa& isa, KvLayout layout, int group
   report(state, "GFLOP/s", wall, cpu, before, has_avx512() ? bf16_peak(pool) : Rate{});
 }
 
-void register_all() {
+constexpr struct {
+  const char* name;
+  DType type;
+} kTypes[] = {{"bf16", DType::bf16},         {"f16", DType::f16},           {"f32", DType::f32},
+              {"fp8_e4m3", DType::fp8_e4m3}, {"fp8_e5m2", DType::fp8_e5m2}, {"int8", DType::int8},
+              {"int4", DType::int4}};
+
+std::string shape_name(int dim, int group) {
+  return "/dim" + std::to_string(dim) + "/group" + std::to_string(group);
+}
+
+void register_types(const Isa* isa) {
+  for (const auto& type : kTypes) {
+    for (int dim : {64, 128}) {
+      const KvLayout layout{type.type, type.type, dim, 16};
+      const int group = dim == 64 ? 3 : 2;
+      const std::string suffix =
+          std::string("/") + isa->name + "/" + type.name + shape_name(dim, group);
+      const int context = dim == 64 ? 8192 : 4096;
+      auto* d = benchmark::RegisterBenchmark(("decode" + suffix).c_str(), [=](benchmark::State& s) {
+        decode(s, *isa, layout, group, context);
+      });
+      d->ArgNames({"threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
+      for (int threads : {1, 2}) d->Args({threads});
+      auto* p = benchmark::RegisterBenchmark(
+          ("prefill" + suffix).c_str(),
+          [=](benchmark::State& s) { prefill(s, *isa, layout, group); });
+      p->ArgNames({"rows", "threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
+      for (int rows : {16, 64})
+        for (int threads : {1, 2}) p->Args({rows, threads});
+    }
+  }
+}
+
+void register_comparisons(const Isa* isa) {
   const struct {
     const char* name;
-    DType type;
-  } types[] = {{"bf16", DType::bf16}, {"f16", DType::f16}, {"f32", DType::f32}};
-  const Isa* isas[] = {&kAvx512, &kAvx2, &kScalar};
-  for (const Isa* isa : isas) {
-    for (const auto& type : types) {
-      for (int dim : {64, 128}) {
-        const KvLayout layout{type.type, type.type, dim, 16};
-        const int group = dim == 64 ? 3 : 2;
-        const std::string suffix = std::string("/") + isa->name + "/" + type.name + "/dim" +
-                                   std::to_string(dim) + "/group" + std::to_string(group);
+    DType first, second;
+  } pairs[] = {{"bf16-int8", DType::bf16, DType::int8},
+               {"int8-int4", DType::int8, DType::int4},
+               {"bf16-e4m3", DType::bf16, DType::fp8_e4m3},
+               {"bf16-e5m2", DType::bf16, DType::fp8_e5m2},
+               {"bf16-f16", DType::bf16, DType::f16}};
+  for (const auto& pair : pairs) {
+    for (int dim : {64, 128}) {
+      for (int group : {1, 2, 3, 4, 8}) {
+        const KvLayout first{pair.first, pair.first, dim, 16};
+        const KvLayout second{pair.second, pair.second, dim, 16};
         const int context = dim == 64 ? 8192 : 4096;
-        auto* d = benchmark::RegisterBenchmark(
-            ("decode" + suffix).c_str(),
-            [=](benchmark::State& s) { decode(s, *isa, layout, group, context); });
-        d->ArgNames({"threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
-        for (int threads : {1, 2}) d->Args({threads});
-        auto* p = benchmark::RegisterBenchmark(
-            ("prefill" + suffix).c_str(),
-            [=](benchmark::State& s) { prefill(s, *isa, layout, group); });
-        p->ArgNames({"rows", "threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
-        for (int rows : {16, 64})
-          for (int threads : {1, 2}) p->Args({rows, threads});
+        auto* c = benchmark::RegisterBenchmark(
+            (std::string("compare/") + isa->name + "/" + pair.name + shape_name(dim, group))
+                .c_str(),
+            [=](benchmark::State& s) { compare(s, *isa, first, second, group, context); });
+        c->ArgNames({"threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
+        for (int threads : {1, 2}) c->Args({threads});
       }
     }
+  }
+}
+
+void register_all() {
+  for (const Isa* isa : {&kAvx512, &kAvx2, &kScalar}) {
+    register_types(isa);
+    if (isa != &kScalar) register_comparisons(isa);
   }
 }
 

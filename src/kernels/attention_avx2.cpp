@@ -7,7 +7,8 @@
 namespace pagefold::kernels::avx2 {
 
 void attention_chunk(const KvLayout& layout, const AttentionChunkArgs& args) {
-  run_chunk(layout, args);
+  static constexpr Parts kParts = PF_PARTS;
+  run_chunk(kParts, layout, args);
 }
 
 }  // namespace pagefold::kernels::avx2

@@ -1,7 +1,10 @@
 #include "kernels/attention_isa.h"
 #include "kernels/vec_avx512.h"
 
-// Written once over the Vec of the header above.
+// Written over the Vec of the header above.
+#include "kernels/integers_avx512.h"
+
+// and that over both.
 #include "kernels/attention_rows.h"
 
 namespace pagefold::kernels::avx512 {

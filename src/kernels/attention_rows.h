@@ -2,7 +2,7 @@
 // the cache, preparing queries, merging chunks. Include after vec_avx2.h or vec_avx512.h.
 #pragma once
 
-#include "kernels/paged.h"
+#include "kernels/attention_parts.h"
 
 namespace pagefold::kernels {
 namespace {
@@ -65,20 +65,60 @@ PF_INLINE void append_rows(const KvLayout& layout, const KvAppendArgs& args) {
   }
 }
 
+// Integer keys: 15-bit integers in the instruction set's own form (2 bytes a dimension), their
+// unit, the sums of the groups.
+PF_INLINE void prepare_integers(const KvLayout& layout, const float* q, Vec::F scale,
+                                std::byte* out) {
+  constexpr float kSteps = 16256.0f;
+  const int dim = layout.head_dim;
+  const Vec::F flip = Vec::set1(-1.0f);
+  Vec::F most = Vec::zero(), sum = Vec::zero();
+  for (int d = 0; d < dim; d += 16) {
+    const Vec::F x = Vec::mul(Vec::load_n(q + d, dim - d < 16 ? 8 : 16), scale);
+    const Vec::F size = Vec::max(x, Vec::mul(x, flip));
+    most = Vec::max(size, most);
+    sum = Vec::add(sum, size);  // for NaN, which the maximum loses
+  }
+  const float largest = Vec::reduce_max(most);
+  float unit = largest / kSteps, steps = kSteps / largest;
+  if (!(unit >= __FLT_MIN__)) unit = steps = 0.0f;
+  if (Vec::any_nan(sum) || !(unit <= __FLT_MAX__)) unit = __builtin_nanf(""), steps = 0.0f;
+  __builtin_memcpy(out + 2 * dim, &unit, 4);
+  const Vec::F factor = Vec::set1(steps);
+  std::byte* sums = out + 2 * dim + 4;
+  for (int g = 0; g < layout.groups(); ++g, sums += 4) {
+    Vec::F total = Vec::zero();
+    for (int d = layout.group_begin(g), end = layout.group_end(g); d < end; d += 16) {
+      const int n = end - d < 16 ? 8 : 16;
+      const Vec::F whole = Vec::round(Vec::mul(Vec::mul(Vec::load_n(q + d, n), scale), factor));
+      store_query_integers(out, d, dim, whole, n);
+      total = Vec::add(total, whole);
+    }
+    const auto exact = static_cast<int32_t>(steps == 0.0f ? 0.0f : Vec::reduce_add(total));
+    __builtin_memcpy(sums, &exact, 4);
+  }
+}
+
 PF_INLINE void prepare_queries(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
                                float scale, void* out) {
-  const bool bf16 = layout.k_dtype == DType::bf16;
-  const int bytes = bf16 ? Vec::kQueryBf16Bytes : 4;
+  const bool bf16 = layout.k_dtype == DType::bf16, narrow = bf16 && narrow_bf16();
+  const auto stride = static_cast<int64_t>(query_bytes(layout));
   auto* to = static_cast<std::byte*>(out);
   const Vec::F factor = Vec::set1(scale);
-  for (int i = 0; i < n_queries; ++i, to += layout.head_dim * bytes) {
+  for (int i = 0; i < n_queries; ++i, to += stride) {
+    if (dtype_has_scales(layout.k_dtype)) {
+      prepare_integers(layout, q + i * ldq, factor, to);
+      continue;
+    }
     for (int d = 0; d < layout.head_dim; d += 16) {
       const int n = layout.head_dim - d < 16 ? 8 : 16;
-      const Vec::F v = Vec::mul(Vec::load_n(q + i * ldq + d, n), factor);
-      if (bf16)
-        Vec::store_query_bf16(to + d * bytes, v, n);
-      else
-        Vec::store_n(reinterpret_cast<float*>(to + d * bytes), v, n);
+      Vec::F v = Vec::mul(Vec::load_n(q + i * ldq + d, n), factor);
+      if (narrow) {
+        Vec::store_query_bf16(to + 2 * d, v, n);
+        continue;
+      }
+      if (bf16) v = Vec::round_bf16(v);
+      Vec::store_n(reinterpret_cast<float*>(to + 4 * d), v, n);
     }
   }
 }

@@ -1,12 +1,18 @@
 #include "kernels/attention_isa.h"
 #include "kernels/vec_avx512.h"
 
-// Written once over the Vec of the header above.
+// Written over the Vec of the header above.
+#include "kernels/integers_avx512.h"
+
+// and that over both.
 #include "kernels/attention_rows.h"
 
 namespace pagefold::kernels::avx512 {
 
-void kv_append(const KvLayout& layout, const KvAppendArgs& args) { append_rows(layout, args); }
+void kv_append(const KvLayout& layout, const KvAppendArgs& args) {
+  if (is_compact(layout)) return scalar::kv_append(layout, args);
+  append_rows(layout, args);
+}
 
 void attention_prepare_q(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
                          float scale, void* out) {

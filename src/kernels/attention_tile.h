@@ -11,26 +11,15 @@
 // v = 0 with p = 0. So what lies in unwritten or stale slots, NaN included, never matters.
 #pragma once
 
-#include "kernels/paged.h"
-
-// Without it g++ 12 keeps accumulators in memory: the arrays are taken apart only where their loops
-// are gone early.
-#define PF_UNROLL _Pragma("GCC unroll 8")
+#include "kernels/attention_parts.h"
 
 namespace pagefold::kernels {
 namespace {
 
-constexpr int kStrips = kChunkSlots / kStripSlots;
 // How far ahead of the strip being read the next ones are fetched: strips of 1 to 4 KB are too
 // short for the hardware to notice. Into L2, since a chunk is larger than L1.
 constexpr int kPrefetchStrips = 12;
 constexpr float kNegInf = -__builtin_inff();
-
-struct StripList {
-  const std::byte* at[kStrips];
-  const std::byte* ahead[kStrips];  // to prefetch while at[i] is read
-  int count;
-};
 
 PF_INLINE const std::byte* strip_address(const KvLayout& layout, const std::byte* base,
                                          const uint32_t* blocks, int strip) {
@@ -55,14 +44,6 @@ void list_strips(const KvLayout& layout, const AttentionChunkArgs& args, StripLi
       strips.ahead[i] = strips.at[i];
   }
 }
-
-// One tile's state. Rows are kChunkSlots floats, so that a query's is a constant distance away.
-struct alignas(64) Tile {
-  float s[Vec::kMaxQueries * kChunkSlots];                            // scores, then weights
-  uint16_t mask[Vec::kMaxQueries][kStrips];                           // visible slots
-  enum Kind : uint8_t { skip, full, uniform, ragged } kind[kStrips];  // for the value pass
-  int first, last;                                                    // strips that any query sees
-};
 
 PF_INLINE uint64_t bits_below(int n) {
   return n <= 0 ? 0 : n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
@@ -109,46 +90,6 @@ void tile_kinds(int queries, Tile& tile) {
                    : mask == 0xffff ? Tile::full
                                     : Tile::uniform;
   }
-}
-
-// Scores of T queries for S strips. q: the first query, q_stride bytes to the next.
-template <class K, int T, int S>
-void score_strips(const std::byte* const* at, const std::byte* const* ahead, int head_dim,
-                  const std::byte* q, size_t q_stride, float* s) {
-  Vec::F acc[T][S];
-  PF_UNROLL
-  for (int t = 0; t < T; ++t) PF_UNROLL
-  for (int i = 0; i < S; ++i) acc[t][i] = Vec::zero();
-  const int steps = head_dim / K::kDims;
-  for (int step = 0; step < steps; ++step) {
-    typename K::Keys k[S];
-    PF_UNROLL
-    for (int i = 0; i < S; ++i) {
-      k[i] = K::load(at[i] + step * 64);
-      _mm_prefetch(reinterpret_cast<const char*>(ahead[i]) + step * 64, _MM_HINT_T1);
-    }
-    PF_UNROLL
-    for (int t = 0; t < T; ++t) {
-      const auto query = K::query(q + static_cast<size_t>(t) * q_stride + step * K::kQueryBytes);
-      PF_UNROLL
-      for (int i = 0; i < S; ++i) acc[t][i] = K::dot(acc[t][i], k[i], query);
-    }
-  }
-  PF_UNROLL
-  for (int t = 0; t < T; ++t) PF_UNROLL
-  for (int i = 0; i < S; ++i) Vec::store(s + t * kChunkSlots + i * kStripSlots, acc[t][i]);
-}
-
-template <class K, int T>
-void score_tile(const StripList& strips, int head_dim, const std::byte* q, size_t q_stride,
-                Tile& tile) {
-  int i = tile.first;
-  for (; i + Vec::kMaxStrips <= tile.last; i += Vec::kMaxStrips)
-    score_strips<K, T, Vec::kMaxStrips>(strips.at + i, strips.ahead + i, head_dim, q, q_stride,
-                                        tile.s + i * kStripSlots);
-  for (; i < tile.last; ++i)
-    score_strips<K, T, 1>(strips.at + i, strips.ahead + i, head_dim, q, q_stride,
-                          tile.s + i * kStripSlots);
 }
 
 // Masked and biased logits of a query in place. Returns their maximum; NaN if all are.
@@ -199,149 +140,54 @@ void softmax_query(const KvLayout& layout, const AttentionChunkArgs& args, int q
   float* const weights =
       args.weights != nullptr ? args.weights + static_cast<int64_t>(query) * kChunkSlots : nullptr;
   if (weights != nullptr) clear_unseen(tile, weights);
+  const bool bf16 = layout.v_dtype == DType::bf16, narrow = bf16 && narrow_bf16();
   const Vec::F max = Vec::set1(m);
   Vec::F sum = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
     Vec::F p = Vec::exp(Vec::sub(Vec::load(s + i * kStripSlots), max));
     if (weights != nullptr) Vec::store(weights + i * kStripSlots, p);
     // In place: the weights of a strip never lie behind its scores.
-    if (layout.v_dtype == DType::bf16)
+    if (narrow) {
       p = Vec::store_weights_bf16(s, i, p);
-    else
+    } else {
+      if (bf16) p = Vec::round_bf16(p);
       Vec::store(s + i * kStripSlots, p);
+    }
     sum = Vec::add(sum, p);
   }
   args.out.l[query] = Vec::reduce_add(sum);
 }
 
-// o += p v of T queries over N registers of dimensions and the strips [begin, end). v_at: from a
-// strip's start to its first value; o: the first query's, dim floats to the next.
-template <class V, int T, int N, bool Half, bool Masked>
-void add_values(const StripList& strips, size_t v_at, int dim, const float* weights, int begin,
-                int end, uint16_t mask, float* o) {
-  constexpr int kRegBytes = kStripSlots * V::kDimBytes;
-  const int lanes = Half ? 8 : 16;
-  const size_t step_bytes = static_cast<size_t>(dim) * V::kDimBytes;
-  Vec::F acc[T][N];
-  PF_UNROLL
-  for (int t = 0; t < T; ++t) PF_UNROLL
-  for (int n = 0; n < N; ++n) acc[t][n] = Vec::load_n(o + t * dim + n * 16, lanes);
-  for (int i = begin; i < end; ++i) {
-    const std::byte* v = strips.at[i] + v_at;
-    const char* ahead = reinterpret_cast<const char*>(strips.ahead[i] + v_at);
-    const std::byte* w =
-        reinterpret_cast<const std::byte*>(weights) + i * kStripSlots * V::kWeightBytes;
-    for (int slot = 0; slot < kStripSlots; slot += V::kSlots) {
-      typename V::Values values[N];
-      PF_UNROLL
-      for (int n = 0; n < N; ++n) {
-        values[n] = Masked ? V::load_live(v + n * kRegBytes, static_cast<unsigned>(mask) >> slot)
-                           : V::load(v + n * kRegBytes);
-        if (n * kRegBytes % 64 == 0) _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T1);
-      }
-      PF_UNROLL
-      for (int t = 0; t < T; ++t) {
-        const auto weight = V::weight(w + t * kChunkSlots * 4 + slot * V::kWeightBytes);
-        PF_UNROLL
-        for (int n = 0; n < N; ++n) acc[t][n] = V::dot(acc[t][n], values[n], weight);
-      }
-      v += step_bytes;
-      ahead += step_bytes;
-    }
-  }
-  PF_UNROLL
-  for (int t = 0; t < T; ++t) PF_UNROLL
-  for (int n = 0; n < N; ++n) Vec::store_n(o + t * dim + n * 16, acc[t][n], lanes);
+// How keys or values of a type are multiplied.
+enum class PartKind : uint8_t { numbers, fp8, integers };
+PF_INLINE PartKind part_kind(DType type) {
+  return dtype_has_scales(type) ? PartKind::integers
+         : dtype_is_fp8(type)   ? PartKind::fp8
+                                : PartKind::numbers;
 }
 
-template <class V, int T, int N, bool Half>
-void value_slice(const StripList& strips, size_t v_at, int dim, const Tile& tile, float* o) {
-  for (int i = tile.first; i < tile.last;) {
-    int end = i + 1;
-    switch (tile.kind[i]) {
-      case Tile::skip:
-        break;
-      case Tile::full:
-        while (end < tile.last && tile.kind[end] == Tile::full) ++end;
-        add_values<V, T, N, Half, false>(strips, v_at, dim, tile.s, i, end, 0xffff, o);
-        break;
-      case Tile::uniform:
-        add_values<V, T, N, Half, true>(strips, v_at, dim, tile.s, i, end, tile.mask[0][i], o);
-        break;
-      case Tile::ragged:
-        for (int t = 0; t < T; ++t)
-          if (tile.mask[t][i] != 0)
-            add_values<V, 1, N, Half, true>(strips, v_at, dim, tile.s + t * kChunkSlots, i, end,
-                                            tile.mask[t][i], o + t * dim);
-    }
-    i = end;
+struct Parts {
+  void (*score[3])(const KvLayout&, const StripList&, const TileQueries&, Tile&);
+  void (*add[3])(const KvLayout&, const StripList&, const Tile&, float* o);
+};
+#define PF_PARTS                                                                       \
+  {                                                                                    \
+    {score_numbers, score_fp8, score_integers}, { add_numbers, add_fp8, add_integers } \
   }
-}
 
-template <template <bool> class V, int T>
-void value_tile(const StripList& strips, const KvLayout& layout, const Tile& tile, float* o) {
-  const int dim = layout.head_dim;
-  for (int i = 0; i < T * dim; i += 8) Vec::store_n(o + i, Vec::zero(), 8);
-  for (int d = 0; d < dim;) {
-    const size_t v_at = layout.k_strip_bytes() + static_cast<size_t>(d) * V<false>::kDimBytes;
-    const int left = dim - d;
-    if constexpr (V<false>::kMaxRegs >= 4) {
-      if (left >= 64) {
-        value_slice<V<false>, T, 4, false>(strips, v_at, dim, tile, o + d);
-        d += 64;
-        continue;
-      }
-    }
-    if constexpr (V<false>::kMaxRegs >= 2) {
-      if (left >= 32) {
-        value_slice<V<false>, T, 2, false>(strips, v_at, dim, tile, o + d);
-        d += 32;
-        continue;
-      }
-    }
-    if (left >= 16) {
-      value_slice<V<false>, T, 1, false>(strips, v_at, dim, tile, o + d);
-      d += 16;
-    } else {
-      value_slice<V<true>, T, 1, true>(strips, v_at, dim, tile, o + d);
-      d += 8;
-    }
-  }
-}
-
-template <int T>
-void run_tile(const KvLayout& layout, const AttentionChunkArgs& args, const StripList& strips,
-              int begin, Tile& tile) {
-  const size_t q_stride =
-      static_cast<size_t>(layout.head_dim) *
-      static_cast<size_t>(layout.k_dtype == DType::bf16 ? Vec::kQueryBf16Bytes : 4);
-  const auto* q = static_cast<const std::byte*>(args.q) + static_cast<size_t>(begin) * q_stride;
-  tile_masks(args, begin, T, tile);
-  switch (layout.k_dtype) {
-    case DType::f32:
-      score_tile<KeysF32, T>(strips, layout.head_dim, q, q_stride, tile);
-      break;
-    case DType::f16:
-      score_tile<KeysF16, T>(strips, layout.head_dim, q, q_stride, tile);
-      break;
-    case DType::bf16:
-      score_tile<KeysBf16, T>(strips, layout.head_dim, q, q_stride, tile);
-      break;
-  }
-  for (int t = 0; t < T; ++t) softmax_query(layout, args, begin + t, t, tile);
-  tile_kinds(T, tile);
-  float* o = args.out.o + static_cast<int64_t>(begin) * layout.head_dim;
-  switch (layout.v_dtype) {
-    case DType::f32:
-      value_tile<ValuesF32, T>(strips, layout, tile, o);
-      break;
-    case DType::f16:
-      value_tile<ValuesF16, T>(strips, layout, tile, o);
-      break;
-    case DType::bf16:
-      value_tile<ValuesBf16, T>(strips, layout, tile, o);
-      break;
-  }
+void run_tile(const Parts& parts, const KvLayout& layout, const AttentionChunkArgs& args,
+              const StripList& strips, int begin, int queries, Tile& tile) {
+  const size_t stride = query_bytes(layout);
+  tile.queries = queries;
+  tile_masks(args, begin, queries, tile);
+  const auto k = static_cast<int>(part_kind(layout.k_dtype));
+  const auto v = static_cast<int>(part_kind(layout.v_dtype));
+  parts.score[k](
+      layout, strips,
+      {static_cast<const std::byte*>(args.q) + static_cast<size_t>(begin) * stride, stride}, tile);
+  for (int t = 0; t < queries; ++t) softmax_query(layout, args, begin + t, t, tile);
+  tile_kinds(queries, tile);
+  parts.add[v](layout, strips, tile, args.out.o + static_cast<int64_t>(begin) * layout.head_dim);
 }
 
 // The size of the next tile: as even as can be, so that no tile of one query trails.
@@ -350,33 +196,14 @@ PF_INLINE int next_tile(int left) {
   return (left + tiles - 1) / tiles;
 }
 
-void run_chunk(const KvLayout& layout, const AttentionChunkArgs& args) {
+void run_chunk(const Parts& parts, const KvLayout& layout, const AttentionChunkArgs& args) {
   StripList strips;
   list_strips(layout, args, strips);
   Tile tile;
   const int queries = args.rows * args.group;
   for (int begin = 0; begin < queries;) {
     const int n = next_tile(queries - begin);
-    switch (n) {
-      case 1:
-        run_tile<1>(layout, args, strips, begin, tile);
-        break;
-      case 2:
-        run_tile<2>(layout, args, strips, begin, tile);
-        break;
-      case 3:
-        run_tile<3>(layout, args, strips, begin, tile);
-        break;
-      case 4:
-        if constexpr (Vec::kMaxQueries >= 4) run_tile<4>(layout, args, strips, begin, tile);
-        break;
-      case 5:
-        if constexpr (Vec::kMaxQueries >= 5) run_tile<5>(layout, args, strips, begin, tile);
-        break;
-      case 6:
-        if constexpr (Vec::kMaxQueries >= 6) run_tile<6>(layout, args, strips, begin, tile);
-        break;
-    }
+    run_tile(parts, layout, args, strips, begin, n, tile);
     // The rest of the queries find the chunk in the cache.
     if (begin == 0)
       for (int i = 0; i < strips.count; ++i) strips.ahead[i] = strips.at[i];

@@ -4,8 +4,8 @@
 
 #include <immintrin.h>
 
+#include "kernels/attention_parts.h"
 #include "kernels/exp_poly.h"
-#include "kernels/paged.h"
 
 #define PF_INLINE inline __attribute__((always_inline))
 
@@ -52,7 +52,7 @@ PF_INLINE __m256 exp8(__m256 x) {
 }
 
 // Bfloat16 bits in the upper half of each lane. Round to nearest even; NaN stays NaN.
-PF_INLINE __m256i round_bf16(__m256 v) {
+PF_INLINE __m256i round_bf16_bits(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
@@ -66,7 +66,6 @@ struct Vec {
   using F = Floats;
 
   static constexpr int kMaxQueries = 3;  // of a tile
-  static constexpr int kMaxStrips = 1;   // of the score pass: 3 x 2 accumulators
 
   static PF_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static PF_INLINE F set1(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
@@ -117,8 +116,8 @@ struct Vec {
   static PF_INLINE F exp(F x) { return {exp8(x.a), exp8(x.b)}; }
 
   static PF_INLINE void store_bf16(uint16_t* p, F v) {
-    const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(round_bf16(v.a), 16),
-                                               _mm256_srli_epi32(round_bf16(v.b), 16));
+    const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(round_bf16_bits(v.a), 16),
+                                               _mm256_srli_epi32(round_bf16_bits(v.b), 16));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
   }
   static PF_INLINE void store_f16(uint16_t* p, F v) {
@@ -128,17 +127,30 @@ struct Vec {
   }
 
   // Queries and weights for bfloat16 are kept as the floats they are equal to.
-  static constexpr int kQueryBf16Bytes = 4;
-  static PF_INLINE void store_query_bf16(std::byte* p, F v, int n) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), round_bf16(v.a));
-    if (n == 16) _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), round_bf16(v.b));
+  static constexpr bool kHasNarrowBf16 = false;
+  static PF_INLINE void store_query_bf16(std::byte*, F, int) {}
+  static PF_INLINE F store_weights_bf16(float*, int, F v) { return v; }
+  static PF_INLINE F round_bf16(F v) {
+    return {_mm256_castsi256_ps(round_bf16_bits(v.a)), _mm256_castsi256_ps(round_bf16_bits(v.b))};
   }
-  static PF_INLINE F store_weights_bf16(float* p, int strip, F v) {
-    const F rounded{_mm256_castsi256_ps(round_bf16(v.a)), _mm256_castsi256_ps(round_bf16(v.b))};
-    store(p + strip * kStripSlots, rounded);
-    return rounded;
+  static PF_INLINE F load_f16(const std::byte* p) {
+    const auto* at = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
+  }
+  // To the nearest whole number, ties to even.
+  static PF_INLINE F round(F v) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_round_ps(v.a, kNearest), _mm256_round_ps(v.b, kNearest)};
   }
 };
+
+// Queries and weights for bfloat16 are pairs of bfloat16.
+PF_INLINE bool narrow_bf16() { return Vec::kHasNarrowBf16 && !slow_dpbf16(); }
+// From one prepared query to the next.
+PF_INLINE size_t query_bytes(const KvLayout& layout) {
+  return static_cast<size_t>(layout.head_dim) *
+         (layout.k_dtype == DType::bf16 && narrow_bf16() ? 2 : 4);
+}
 
 PF_INLINE __m256 broadcast_float(const std::byte* p) {
   return _mm256_broadcast_ss(reinterpret_cast<const float*>(p));
@@ -162,6 +174,7 @@ PF_INLINE __m256 high_bf16(__m256 pairs) {
 struct KeysF32 {
   static constexpr int kDims = 1;
   static constexpr int kQueryBytes = 4;
+  static constexpr int strips(int) { return 1; }
   using Keys = Floats;
   using Query = __m256;
   static PF_INLINE Keys load(const std::byte* p) { return {load_float8(p), load_float8(p + 32)}; }
@@ -176,6 +189,7 @@ struct PairQuery {
 struct KeysF16 {
   static constexpr int kDims = 2;
   static constexpr int kQueryBytes = 8;
+  static constexpr int strips(int) { return 1; }
   struct Keys {
     Floats a, b;
   };
@@ -198,11 +212,11 @@ struct KeysBf16 : KeysF16 {
   }
 };
 
-// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot. kMaxRegs: how
+// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot. regs(): how
 // many times 16 dimensions are accumulated at once, so that a tile's sums fit the registers.
 template <bool Half>
 struct ValuesF32 {
-  static constexpr int kMaxRegs = 2;
+  static constexpr int regs(int) { return 2; }
   static constexpr int kSlots = 1;
   static constexpr int kDimBytes = 4;     // between two dimensions
   static constexpr int kWeightBytes = 4;  // a slot
@@ -231,7 +245,7 @@ struct ValuesF16 : ValuesF32<Half> {
 
 template <bool Half>
 struct ValuesBf16 {
-  static constexpr int kMaxRegs = 1;
+  static constexpr int regs(int) { return 1; }
   static constexpr int kSlots = 2;
   static constexpr int kDimBytes = 4;
   static constexpr int kWeightBytes = 4;

@@ -7,8 +7,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
+#include "kernels/attention_parts.h"
 #include "kernels/exp_poly.h"
-#include "kernels/paged.h"
 
 #define PF_INLINE inline __attribute__((always_inline))
 
@@ -19,7 +19,6 @@ struct Vec {
   using F = __m512;
 
   static constexpr int kMaxQueries = 6;  // of a tile: 6 x 4 accumulators
-  static constexpr int kMaxStrips = 4;   // of the score pass
 
   static PF_INLINE F zero() { return _mm512_setzero_ps(); }
   static PF_INLINE F set1(float v) { return _mm512_set1_ps(v); }
@@ -93,8 +92,9 @@ struct Vec {
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
 
-  // Queries for bfloat16 keys: pairs of bfloat16, two bytes a dimension.
-  static constexpr int kQueryBf16Bytes = 2;
+  // Queries for bfloat16 keys as pairs of bfloat16, two bytes a dimension, and weights for bfloat16
+  // values likewise, where vdpbf16ps is used; else the floats they are equal to.
+  static constexpr bool kHasNarrowBf16 = true;
   static PF_INLINE void store_query_bf16(std::byte* p, F v, int n) {
     const __m256i bits = bf16_bits(v);
     if (n == 16)
@@ -102,15 +102,31 @@ struct Vec {
     else
       _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(bits));
   }
-
-  // Weights for bfloat16 values: strip `strip` of the row `p`, pairs of bfloat16. Returns them as
-  // rounded.
+  // Strip `strip` of the row `p`. Returns the weights as rounded.
   static PF_INLINE F store_weights_bf16(float* p, int strip, F v) {
     const __m256i bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p) + strip, bits);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
+  static PF_INLINE F round_bf16(F v) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16_bits(v)), 16));
+  }
+  static PF_INLINE F load_f16(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  // To the nearest whole number, ties to even.
+  static PF_INLINE F round(F v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
 };
+
+// Queries and weights for bfloat16 are pairs of bfloat16.
+PF_INLINE bool narrow_bf16() { return Vec::kHasNarrowBf16 && !slow_dpbf16(); }
+// From one prepared query to the next.
+PF_INLINE size_t query_bytes(const KvLayout& layout) {
+  return static_cast<size_t>(layout.head_dim) *
+         (layout.k_dtype == DType::bf16 && narrow_bf16() ? 2 : 4);
+}
 
 PF_INLINE __m512i broadcast32(const void* p) {
   int bits;
@@ -118,14 +134,25 @@ PF_INLINE __m512i broadcast32(const void* p) {
   return _mm512_set1_epi32(bits);
 }
 
+// The two bfloat16 of each 32-bit lane.
+PF_INLINE __m512 low_bf16(__m512i pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+PF_INLINE __m512 high_bf16(__m512i pairs) {
+  const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  return _mm512_castsi512_ps(_mm512_and_si512(pairs, mask));
+}
+
 PF_INLINE __m512 load_half16(const std::byte* p, __mmask16 mask) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
 }
 
-// One step reads 64 bytes of a strip's keys. kDims: dimensions of a step.
+// One step reads 64 bytes of a strip's keys. kDims: dimensions of a step. strips(): how many strips
+// at once, so that the sums fit the registers.
 struct KeysF32 {
   static constexpr int kDims = 1;
   static constexpr int kQueryBytes = 4;
+  static constexpr int strips(int) { return 4; }
   using Keys = __m512;
   using Query = __m512;
   static PF_INLINE Keys load(const std::byte* p) { return _mm512_loadu_ps(p); }
@@ -136,6 +163,7 @@ struct KeysF32 {
 struct KeysF16 {
   static constexpr int kDims = 2;
   static constexpr int kQueryBytes = 8;
+  static constexpr int strips(int queries) { return queries <= 4 ? 4 : 2; }
   struct Keys {
     __m512 a, b;
   };
@@ -156,6 +184,7 @@ struct KeysF16 {
 struct KeysBf16 {
   static constexpr int kDims = 2;
   static constexpr int kQueryBytes = 4;
+  static constexpr int strips(int) { return 4; }
   using Keys = __m512i;
   using Query = __m512i;
   static PF_INLINE Keys load(const std::byte* p) { return _mm512_loadu_si512(p); }
@@ -165,11 +194,19 @@ struct KeysBf16 {
   }
 };
 
-// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot. kMaxRegs: how
+// The same without vdpbf16ps: each half of a pair becomes a float.
+struct KeysBf16Wide : KeysF16 {
+  static PF_INLINE Keys load(const std::byte* p) {
+    const __m512i x = _mm512_loadu_si512(p);
+    return {low_bf16(x), high_bf16(x)};
+  }
+};
+
+// One step reads kSlots slots of 16 (or 8: Half) dimensions. `live` has a bit a slot. regs(): how
 // many times 16 dimensions are accumulated at once, so that a tile's sums fit the registers.
 template <bool Half>
 struct ValuesF32 {
-  static constexpr int kMaxRegs = 4;
+  static constexpr int regs(int) { return 4; }
   static constexpr int kSlots = 1;
   static constexpr int kDimBytes = 4;     // between two dimensions
   static constexpr int kWeightBytes = 4;  // a slot
@@ -196,7 +233,7 @@ struct ValuesF16 : ValuesF32<Half> {
 
 template <bool Half>
 struct ValuesBf16 {
-  static constexpr int kMaxRegs = 4;
+  static constexpr int regs(int) { return 4; }
   static constexpr int kSlots = 2;
   static constexpr int kDimBytes = 4;
   static constexpr int kWeightBytes = 2;
@@ -212,6 +249,35 @@ struct ValuesBf16 {
   static PF_INLINE Weight weight(const std::byte* p) { return broadcast32(p); }
   static PF_INLINE __m512 dot(__m512 acc, Values v, Weight w) {
     return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(v), reinterpret_cast<__m512bh>(w));
+  }
+};
+
+// Two slots a step, without vdpbf16ps.
+template <bool Half>
+struct ValuesBf16Wide {
+  static constexpr int regs(int queries) { return queries <= 4 ? 4 : 2; }
+  static constexpr int kSlots = 2;
+  static constexpr int kDimBytes = 4;
+  static constexpr int kWeightBytes = 4;
+  struct Values {
+    __m512 a, b;
+  };
+  struct Weight {
+    __m512 a, b;
+  };
+  static PF_INLINE Values load(const std::byte* p) {
+    const __m512i x = ValuesBf16<Half>::load(p);
+    return {low_bf16(x), high_bf16(x)};
+  }
+  static PF_INLINE Values load_live(const std::byte* p, unsigned live) {
+    const __m512i x = ValuesBf16<Half>::load_live(p, live);
+    return {low_bf16(x), high_bf16(x)};
+  }
+  static PF_INLINE Weight weight(const std::byte* p) {
+    return {_mm512_castsi512_ps(broadcast32(p)), _mm512_castsi512_ps(broadcast32(p + 4))};
+  }
+  static PF_INLINE __m512 dot(__m512 acc, const Values& v, const Weight& w) {
+    return _mm512_fmadd_ps(v.b, w.b, _mm512_fmadd_ps(v.a, w.a, acc));
   }
 };
 

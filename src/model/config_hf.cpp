@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "model/config.h"
+#include "model/kv_recipe.h"
 
 namespace pagefold {
 namespace {
@@ -220,6 +221,7 @@ Result<ModelConfig> config_from_hf(const Json& config, std::string_view where) {
   if (!arch.ok()) return with_context(arch.status(), where);
   c.arch = *arch;
   PF_TRY(refuse_others(f, where));
+  PF_TRY(read_kv_scheme(config, where, c.kv));
 
   ModelShape& s = c.shape;
   s.architecture = c.arch->name;

@@ -1,5 +1,7 @@
 #include "model/load.h"
 
+#include "model/kv_recipe.h"
+
 namespace pagefold {
 namespace {
 
@@ -12,6 +14,8 @@ Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
   if (!json.ok()) return with_context(json.status(), config_path.string());
   PF_ASSIGN(files.config, config_from_hf(*json, config_path.string()));
   PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
+  PF_TRY(
+      read_kv_scales(files.safetensors->tensors(), files.config.shape.n_layers, files.config.kv));
   return ok_status();
 }
 
@@ -33,13 +37,20 @@ Result<ModelFiles> open_model(const std::filesystem::path& path) {
   return files;
 }
 
-DType natural_dtype(const ModelFiles& files) {
-  for (const TensorInfo& t : files.tensors()) {
+std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors) {
+  std::optional<DType> found;
+  for (const TensorInfo& t : tensors) {
     if (t.shape.size() != 2) continue;
     if (t.type == TensorType::F16) return DType::f16;
     if (t.type == TensorType::BF16) return DType::bf16;
+    if (t.type == TensorType::F32) found = DType::f32;
   }
-  return DType::bf16;
+  return found;
+}
+
+StoredTypes stored_types(const ModelFiles& files) {
+  return {files.config.stored_dtype, stored_matrix_type(files.tensors()),
+          files.config.shape.architecture};
 }
 
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,

@@ -9,6 +9,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "model/dtype_choice.h"
 #include "model/forward.h"
 
 namespace pagefold {
@@ -29,8 +30,9 @@ struct ModelFiles {
 // Reads and checks headers and configuration.
 Result<ModelFiles> open_model(const std::filesystem::path& path);
 
-// The 16-bit type of the unquantised tensors, bfloat16 where there is none (block types, float32).
-DType natural_dtype(const ModelFiles& files);
+// For choose_dtype: StoredTypes::tensors, and all of them.
+std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors);
+StoredTypes stored_types(const ModelFiles& files);
 
 struct NetworkOptions {
   CpuBackendOptions backend;
