@@ -5,13 +5,36 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = 8 << 20;
 
+// Old quantisers leave config.json as it was and write a file of their own.
+Status read_quant_file(const std::filesystem::path& folder, QuantConfig& quant) {
+  struct File {
+    const char* name;
+    std::string_view method;  // where the file does not say and nothing in it tells
+  };
+  for (const File& f : {File{"quantize_config.json", "gptq"}, File{"quant_config.json", "awq"}}) {
+    const std::filesystem::path path = folder / f.name;
+    std::error_code ec;
+    if (!std::filesystem::exists(path, ec)) continue;
+    PF_ASSIGN(const std::string text, read_file(path, kMaxConfigBytes));
+    auto json = parse_json(text);
+    if (!json.ok()) return with_context(json.status(), path.string());
+    PF_ASSIGN(quant, parse_quant_config(*json, path.string(), f.method));
+    return ok_status();
+  }
+  return ok_status();
+}
+
 Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
   const std::filesystem::path config_path = path / "config.json";
   PF_ASSIGN(const std::string text, read_file(config_path, kMaxConfigBytes));
   auto json = parse_json(text);
   if (!json.ok()) return with_context(json.status(), config_path.string());
   PF_ASSIGN(files.config, config_from_hf(*json, config_path.string()));
+  PF_ASSIGN(files.quant, quant_config_from_hf(*json, config_path.string()));
+  if (files.quant.method == QuantMethod::none) PF_TRY(read_quant_file(path, files.quant));
   PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
+  const FindTensor find = [&](const std::string& name) { return files.safetensors->find(name); };
+  PF_ASSIGN(files.kv_scales, read_kv_scales(find, files.config.shape.n_layers));
   return ok_status();
 }
 
@@ -29,6 +52,7 @@ Result<ModelFiles> open_model(const std::filesystem::path& path) {
   } else {
     PF_ASSIGN(files.gguf, GgufFile::open(path));
     PF_ASSIGN(files.config, config_from_gguf(*files.gguf));
+    files.quant.method = QuantMethod::gguf;
   }
   return files;
 }
@@ -45,8 +69,8 @@ DType natural_dtype(const ModelFiles& files) {
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,
                                                        const NetworkOptions& options) {
   PF_ASSIGN(std::unique_ptr<Backend> backend, make_cpu_backend(options.backend));
-  auto weights =
-      load_weights(*backend, files.config, files.tensors(), files.naming(), options.progress);
+  auto weights = load_weights(*backend, files.config, files.quant, files.tensors(), files.naming(),
+                              options.progress);
   if (!weights.ok()) return with_context(weights.status(), files.path.string());
   return std::make_unique<TransformerModel>(std::move(backend), files.config, *std::move(weights));
 }

@@ -10,6 +10,7 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "model/forward.h"
+#include "model/quant/kv_scales.h"
 
 namespace pagefold {
 
@@ -19,6 +20,8 @@ struct ModelFiles {
   std::optional<GgufFile> gguf;  // exactly one of gguf and safetensors
   std::optional<SafetensorsSet> safetensors;
   ModelConfig config;
+  QuantConfig quant;   // how the weights are stored; choose_quantization may replace it
+  KvScales kv_scales;  // of an fp8 cache
 
   std::span<const TensorInfo> tensors() const {
     return gguf ? gguf->tensors() : safetensors->tensors();
