@@ -30,8 +30,8 @@ struct ScaleGrid {
 // What the shape of the scales says: one number, one a row, or a grid.
 Result<ScaleGrid> scale_grid(const LayerTensors& l, const TensorInfo& t) {
   ScaleGrid g{.scales = &t, .block_out = l.n_out, .block_in = l.n_in};
-  if (t.elements() == 1 && t.shape.size() <= 2) return g;
   const WeightScheme& s = l.scheme;
+  if (t.elements() == 1 && t.shape.size() <= 2 && s.block_out == 0 && s.group < 0) return g;
   if (s.block_out > 0) {
     g.block_out = s.block_out;
     g.block_in = s.block_in;
@@ -42,9 +42,13 @@ Result<ScaleGrid> scale_grid(const LayerTensors& l, const TensorInfo& t) {
   g.block_out = 1;
   if (t.shape == Shape{l.n_out}) return g;
   g.columns = t.shape.size() == 2 ? t.shape[1] : 0;
-  if (s.group > 0 && (g.columns != l.n_in / s.group || l.n_in % s.group != 0))
-    return bad_data("{}: the group size {} of '{}' does not fit {} inputs", t.file, s.group, t.name,
-                    l.n_in);
+  if (s.group > 0) {
+    if (l.n_in % s.group != 0) {
+      return bad_data("{}: the group size {} does not divide the {} inputs of '{}'", l.where,
+                      s.group, l.n_in, l.module);
+    }
+    PF_TRY(expect_shape(t, {l.n_out, l.n_in / s.group}));
+  }
   const bool fits =
       t.shape.size() == 2 && t.shape[0] == l.n_out && g.columns > 0 && l.n_in % g.columns == 0;
   if (!fits) return expect_shape(t, {l.n_out, 1});
