@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/kv_format.h"
 #include "base/result.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "model/dtype_choice.h"
 
 namespace pagefold {
 
@@ -29,7 +31,8 @@ struct ModelDescription {
   std::vector<int64_t> kv_heads;       // [n_layers]
   int64_t sliding_window = 0;
   double rope_base = 0;
-  std::string natural_dtype = "bfloat16";  // of the first 16-bit matrix, else bfloat16
+  StoredTypes stored;
+  KvRecipe kv;
   bool block_quantised = false;
   std::vector<std::pair<std::string, std::string>> metadata;  // key, short form of the value
   std::vector<TensorLine> tensors;
@@ -40,8 +43,9 @@ struct ModelDescription {
   // The type that holds the most bytes.
   std::string weight_format() const;
   double bits_per_weight() const;
-  // Keys and values of one token over all layers and KV heads; 0 when the dims are not known.
-  uint64_t kv_bytes_per_token(int bytes_per_element) const;
+  // Keys and values of one token over all layers and KV heads, scales included; 0 when the dims are
+  // not known.
+  uint64_t kv_bytes_per_token(const KvFormat& cache) const;
 };
 
 Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& path);

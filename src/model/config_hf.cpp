@@ -4,6 +4,7 @@
 
 #include "model/config.h"
 #include "model/json_fields.h"
+#include "model/kv_recipe.h"
 
 namespace pagefold {
 namespace {
@@ -170,6 +171,7 @@ Result<ModelConfig> config_from_hf(const Json& config, std::string_view where) {
   if (!arch.ok()) return with_context(arch.status(), where);
   c.arch = *arch;
   PF_TRY(refuse_others(f, where));
+  PF_TRY(read_kv_scheme(config, where, c.kv));
 
   ModelShape& s = c.shape;
   s.architecture = c.arch->name;

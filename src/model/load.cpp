@@ -1,5 +1,7 @@
 #include "model/load.h"
 
+#include "model/kv_recipe.h"
+
 namespace pagefold {
 namespace {
 
@@ -33,8 +35,8 @@ Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
   PF_ASSIGN(files.quant, quant_config_from_hf(*json, config_path.string()));
   if (files.quant.method == QuantMethod::none) PF_TRY(read_quant_file(path, files.quant));
   PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
-  const FindTensor find = [&](const std::string& name) { return files.safetensors->find(name); };
-  PF_ASSIGN(files.kv_scales, read_kv_scales(find, files.config.shape.n_layers));
+  PF_TRY(
+      read_kv_scales(files.safetensors->tensors(), files.config.shape.n_layers, files.config.kv));
   return ok_status();
 }
 
@@ -57,13 +59,20 @@ Result<ModelFiles> open_model(const std::filesystem::path& path) {
   return files;
 }
 
-DType natural_dtype(const ModelFiles& files) {
-  for (const TensorInfo& t : files.tensors()) {
+std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors) {
+  std::optional<DType> found;
+  for (const TensorInfo& t : tensors) {
     if (t.shape.size() != 2) continue;
     if (t.type == TensorType::F16) return DType::f16;
     if (t.type == TensorType::BF16) return DType::bf16;
+    if (t.type == TensorType::F32) found = DType::f32;
   }
-  return DType::bf16;
+  return found;
+}
+
+StoredTypes stored_types(const ModelFiles& files) {
+  return {files.config.stored_dtype, stored_matrix_type(files.tensors()),
+          files.config.shape.architecture};
 }
 
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,

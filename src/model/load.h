@@ -9,8 +9,8 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "model/dtype_choice.h"
 #include "model/forward.h"
-#include "model/quant/kv_scales.h"
 
 namespace pagefold {
 
@@ -20,8 +20,7 @@ struct ModelFiles {
   std::optional<GgufFile> gguf;  // exactly one of gguf and safetensors
   std::optional<SafetensorsSet> safetensors;
   ModelConfig config;
-  QuantConfig quant;   // how the weights are stored; choose_quantization may replace it
-  KvScales kv_scales;  // of an fp8 cache
+  QuantConfig quant;  // how the weights are stored; choose_quantization may replace it
 
   std::span<const TensorInfo> tensors() const {
     return gguf ? gguf->tensors() : safetensors->tensors();
@@ -32,8 +31,9 @@ struct ModelFiles {
 // Reads and checks headers and configuration.
 Result<ModelFiles> open_model(const std::filesystem::path& path);
 
-// The 16-bit type of the unquantised tensors, bfloat16 where there is none (block types, float32).
-DType natural_dtype(const ModelFiles& files);
+// For choose_dtype: StoredTypes::tensors, and all of them.
+std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors);
+StoredTypes stored_types(const ModelFiles& files);
 
 struct NetworkOptions {
   CpuBackendOptions backend;

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "formats/quant/plain_values.h"
-#include "model/quant/kv_scales.h"
+#include "model/kv_recipe.h"
 #include "model/quant/linear_source.h"
 #include "model/tensor_source.h"
 
@@ -193,7 +193,7 @@ class Loader {
       if (used_.contains(name)) continue;
       // Derived from the configuration, or read with it.
       if (name == "rope_freqs.weight" || name.ends_with(".rotary_emb.inv_freq")) continue;
-      if (is_cache_scale(name) || is_empty_bias(*t)) continue;
+      if (is_attention_scale(name) || is_empty_bias(*t)) continue;
       return unsupported("{}: tensor '{}' has no place in architecture '{}'", t->file, name,
                          c_.arch->name);
     }

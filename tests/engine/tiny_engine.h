@@ -79,7 +79,7 @@ inline EngineConfig tiny_config(const ModelShape& shape, int max_seqs, uint64_t 
   c.max_model_len = max_model_len;
   c.max_num_seqs = max_seqs;
   c.max_num_batched_tokens = 64;
-  c.k_dtype = c.v_dtype = DType::f32;
+  c.kv_format = DType::f32;
   c.kv_cache_memory_bytes = blocks * 2 * 4 * 16 * static_cast<uint64_t>(shape.head_dim);
   return c;
 }

@@ -33,7 +33,8 @@ class TempFolder {
 };
 
 struct Precision {
-  DType dtype = DType::f32, kv = DType::f32;
+  DType dtype = DType::f32;
+  KvFormat kv = DType::f32;
   bool int8 = false;
 };
 
@@ -67,13 +68,7 @@ class ModelRunner {
     }
     ids_ = std::move(ids);
     for (size_t t = 0; t < tables; ++t) views_.push_back({ids_.data() + t * blocks, 0, 0});
-    const KvShape kv{s.n_layers,
-                     s.n_kv_heads,
-                     s.head_dim,
-                     kBlock,
-                     p.kv,
-                     p.kv,
-                     static_cast<uint32_t>(ids_.size())};
+    const KvShape kv = kv_shape(s, p.kv, kBlock, static_cast<uint32_t>(ids_.size()));
     const int rows = static_cast<int>(tokens);
     const Status status = model_->init(kv, {rows, 1, rows});
     if (!status.ok()) throw std::runtime_error(message_of(status));

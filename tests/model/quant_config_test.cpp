@@ -105,7 +105,6 @@ TEST(QuantConfigs, CompressedTensors) {
     "ignore": ["lm_head", "re:.*layers\\.1\\."],
     "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"}})");
   EXPECT_EQ(c.method, QuantMethod::compressed_tensors);
-  EXPECT_EQ(c.kv_dtype, DType::fp8_e4m3);
   EXPECT_EQ(layout(c, "lm_head"), WeightLayout::plain);
   EXPECT_EQ(layout(c, kUp), WeightLayout::plain);
   EXPECT_EQ(layout(c, "model.layers.0.mlp.down_proj"), WeightLayout::fp8);
@@ -122,7 +121,6 @@ TEST(QuantConfigs, CompressedTensors) {
   EXPECT_TRUE(scheme(w8a8, kUp).int8_inputs);
   // Weights that are named twice go by the name.
   EXPECT_EQ(layout(w8a8, kUp), WeightLayout::int8);
-  EXPECT_FALSE(w8a8.kv_dtype.has_value());
 }
 
 TEST(QuantConfigs, CompressedTensorsRefusals) {

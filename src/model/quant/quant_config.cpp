@@ -169,7 +169,6 @@ Result<QuantConfig> parse_quant_config(const Json& object, std::string_view wher
   PF_ASSIGN(QuantConfig c, dispatch(*method, object, where));
   c.method = *method;
   c.where = where;
-  PF_ASSIGN(c.kv_dtype, parse_kv_recipe(object, where));
   return c;
 }
 

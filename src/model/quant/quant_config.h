@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "model/quant/name_pattern.h"
@@ -56,7 +55,6 @@ struct QuantConfig {
   };
   std::vector<Rule> rules;
   std::vector<ModuleMatcher> skipped;  // modules_to_not_convert, ignore: stay in --dtype
-  std::optional<DType> kv_dtype;       // of the checkpoint's KV recipe (kv_cache_scheme)
 
   // module: "model.layers.0.self_attn.q_proj", "lm_head". Errors: a pattern that takes too long.
   Result<WeightScheme> scheme_of(std::string_view module) const;

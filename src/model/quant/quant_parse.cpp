@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/log.h"
 #include "model/json_fields.h"
 
 namespace pagefold {
@@ -187,20 +186,6 @@ Result<QuantConfig> parse_bitsandbytes_config(const Json& object, std::string_vi
   }
   PF_ASSIGN(c.skipped, parse_modules(object, "llm_int8_skip_modules", where));
   return c;
-}
-
-Result<std::optional<DType>> parse_kv_recipe(const Json& object, std::string_view where) {
-  const JsonFields f(object, where);
-  const Json* scheme = f.get("kv_cache_scheme");
-  if (!scheme || !scheme->is_object()) return std::optional<DType>();
-  const std::string place = fmt::format("{}: kv_cache_scheme", where);
-  const JsonFields s(*scheme, place);
-  PF_ASSIGN(const int64_t bits, s.integer("num_bits", 8));
-  PF_ASSIGN(const std::string type, s.text("type", "float"));
-  if (bits == 8 && type == "float") return std::optional<DType>(DType::fp8_e4m3);
-  log::warn("{}: a cache of {} bits of type {} is not known; --kv-cache-dtype decides", place, bits,
-            type);
-  return std::optional<DType>();
 }
 
 }  // namespace pagefold

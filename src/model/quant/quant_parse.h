@@ -10,8 +10,6 @@ Result<QuantConfig> parse_gptq_config(const Json& object, std::string_view where
 Result<QuantConfig> parse_compressed_tensors_config(const Json& object, std::string_view where);
 Result<QuantConfig> parse_fp8_config(const Json& object, std::string_view where);
 Result<QuantConfig> parse_bitsandbytes_config(const Json& object, std::string_view where);
-// kv_cache_scheme: fp8 of 8 bits; anything else is left to --kv-cache-dtype, with a warning.
-Result<std::optional<DType>> parse_kv_recipe(const Json& object, std::string_view where);
 
 // A list of names or patterns under `key`; absent: empty.
 Result<std::vector<ModuleMatcher>> parse_modules(const Json& object, std::string_view key,
