@@ -83,7 +83,8 @@ Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig servin
   m.path = options.model;
   m.name =
       options.served_model_name.empty() ? default_name(options.model) : options.served_model_name;
-  PF_ASSIGN(const ModelFiles files, open_model(options.model));
+  PF_ASSIGN(ModelFiles files, open_model(options.model));
+  PF_ASSIGN(files.quant, choose_quantization(options.quantization, std::move(files.quant)));
   PF_ASSIGN(const bool int8, resolve_activations(options.activations));
   PF_TRY(resolve_types(options, files, std::move(serving), m));
   PF_TRY(load_text(files, m));

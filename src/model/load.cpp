@@ -7,8 +7,24 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = 8 << 20;
 
-// Old quantisers leave config.json as it was and write a file of their own.
-Status read_quant_file(const std::filesystem::path& folder, QuantConfig& quant) {
+Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
+  const std::filesystem::path config_path = path / "config.json";
+  PF_ASSIGN(const std::string text, read_file(config_path, kMaxConfigBytes));
+  auto json = parse_json(text);
+  if (!json.ok()) return with_context(json.status(), config_path.string());
+  PF_ASSIGN(files.config, config_from_hf(*json, config_path.string()));
+  PF_ASSIGN(files.quant, read_quant_config(path, *json));
+  PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
+  PF_TRY(
+      read_kv_scales(files.safetensors->tensors(), files.config.shape.n_layers, files.config.kv));
+  return ok_status();
+}
+
+}  // namespace
+
+Result<QuantConfig> read_quant_config(const std::filesystem::path& folder, const Json& config) {
+  PF_ASSIGN(QuantConfig quant, quant_config_from_hf(config, (folder / "config.json").string()));
+  if (quant.method != QuantMethod::none) return quant;
   struct File {
     const char* name;
     std::string_view method;  // where the file does not say and nothing in it tells
@@ -20,27 +36,10 @@ Status read_quant_file(const std::filesystem::path& folder, QuantConfig& quant) 
     PF_ASSIGN(const std::string text, read_file(path, kMaxConfigBytes));
     auto json = parse_json(text);
     if (!json.ok()) return with_context(json.status(), path.string());
-    PF_ASSIGN(quant, parse_quant_config(*json, path.string(), f.method));
-    return ok_status();
+    return parse_quant_config(*json, path.string(), f.method);
   }
-  return ok_status();
+  return quant;
 }
-
-Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
-  const std::filesystem::path config_path = path / "config.json";
-  PF_ASSIGN(const std::string text, read_file(config_path, kMaxConfigBytes));
-  auto json = parse_json(text);
-  if (!json.ok()) return with_context(json.status(), config_path.string());
-  PF_ASSIGN(files.config, config_from_hf(*json, config_path.string()));
-  PF_ASSIGN(files.quant, quant_config_from_hf(*json, config_path.string()));
-  if (files.quant.method == QuantMethod::none) PF_TRY(read_quant_file(path, files.quant));
-  PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
-  PF_TRY(
-      read_kv_scales(files.safetensors->tensors(), files.config.shape.n_layers, files.config.kv));
-  return ok_status();
-}
-
-}  // namespace
 
 Result<ModelFiles> open_model(const std::filesystem::path& path) {
   ModelFiles files;

@@ -31,6 +31,9 @@ struct ModelFiles {
 // Reads and checks headers and configuration.
 Result<ModelFiles> open_model(const std::filesystem::path& path);
 
+// The quantization_config of a folder's config.json, else of the file that old quantisers write.
+Result<QuantConfig> read_quant_config(const std::filesystem::path& folder, const Json& config);
+
 // For choose_dtype: StoredTypes::tensors, and all of them.
 std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors);
 StoredTypes stored_types(const ModelFiles& files);

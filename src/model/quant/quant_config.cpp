@@ -144,6 +144,11 @@ Result<WeightScheme> QuantConfig::scheme_of(std::string_view module) const {
   return scheme;
 }
 
+bool QuantConfig::int8_inputs() const {
+  return std::any_of(rules.begin(), rules.end(),
+                     [](const Rule& r) { return r.scheme.int8_inputs; });
+}
+
 std::string QuantConfig::description() const {
   std::string out(quant_method_name(method));
   if (method == QuantMethod::none || method == QuantMethod::gguf) return out;
@@ -159,7 +164,8 @@ Result<QuantConfig> parse_quant_config(const Json& object, std::string_view wher
   if (!object.is_object())
     return bad_data("{}: expected an object, not {}", where, json_kind(object));
   const JsonFields f(object, where);
-  const std::string_view guess = fallback.empty() ? guess_method(object) : fallback;
+  std::string_view guess = guess_method(object);
+  if (guess.empty()) guess = fallback;
   PF_ASSIGN(const std::string name, f.text("quant_method", std::string(guess)));
   if (name.empty()) return bad_data("{}: field 'quant_method' is missing", where);
   const auto method = find_quant_method(name);
