@@ -19,10 +19,10 @@ Result<DType> resolve_dtype(const std::string& word, DType automatic, std::strin
   return *parsed;
 }
 
-// auto: int8 for GGUF block types (as llama.cpp computes them), else 16 bits.
-Result<bool> resolve_activations(const std::string& word) {
-  if (word == "auto" || word == "int8") return true;
-  if (word == "16") return false;
+Result<Activations> parse_activations(const std::string& word) {
+  if (word == "auto") return Activations::automatic;
+  if (word == "int8") return Activations::int8;
+  if (word == "16") return Activations::bits16;
   return bad_input("--activations: unknown value '{}': use auto, 16 or int8", word);
 }
 
@@ -76,14 +76,14 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   PF_ASSIGN(const ModelFiles files, open_model(options.model));
   PF_ASSIGN(m.dtype, resolve_dtype(options.dtype, natural_dtype(files), "--dtype"));
   PF_ASSIGN(m.kv_dtype, resolve_dtype(options.kv_cache_dtype, m.dtype, "--kv-cache-dtype"));
-  PF_ASSIGN(const bool int8, resolve_activations(options.activations));
+  PF_ASSIGN(const Activations activations, parse_activations(options.activations));
   PF_TRY(load_text(files, m));
 
   NetworkOptions network;
   network.backend = {.isa = options.isa,
                      .threads = options.threads > 0 ? options.threads : usable_cores(),
                      .dtype = m.dtype,
-                     .activations_int8 = int8};
+                     .activations = activations};
   Progress bar("Loading weights", 100);
   network.progress = [&](uint64_t done, uint64_t total) {
     bar.set(total ? 100 * done / total : 100);
