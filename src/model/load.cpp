@@ -1,5 +1,6 @@
 #include "model/load.h"
 
+#include "formats/quant/bitsandbytes.h"
 #include "model/kv_recipe.h"
 
 namespace pagefold {
@@ -72,6 +73,23 @@ std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors) {
 StoredTypes stored_types(const ModelFiles& files) {
   return {files.config.stored_dtype, stored_matrix_type(files.tensors()),
           files.config.shape.architecture};
+}
+
+Status check_activations(const ModelFiles& files, Activations wanted) {
+  std::vector<WeightScheme> schemes = {files.quant.scheme};
+  for (const QuantConfig::Rule& rule : files.quant.rules) schemes.push_back(rule.scheme);
+  for (const WeightScheme& s : schemes) {
+    QuantSource source;
+    if (s.layout == WeightLayout::fp8 || s.layout == WeightLayout::to_fp8) {
+      source.values = QuantValues::fp8;
+    } else if (s.layout == WeightLayout::bnb4 || s.layout == WeightLayout::to_nf4) {
+      source.bits = 4;
+      source.values = QuantValues::table;
+      source.table = nf4_table();
+    }
+    PF_TRY(resolve_activations(source, wanted).status());
+  }
+  return ok_status();
 }
 
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,

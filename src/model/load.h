@@ -38,6 +38,9 @@ Result<QuantConfig> read_quant_config(const std::filesystem::path& folder, const
 std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors);
 StoredTypes stored_types(const ModelFiles& files);
 
+// int8 inputs that a format cannot be multiplied with: the error that loading would give, at once.
+Status check_activations(const ModelFiles& files, Activations wanted);
+
 struct NetworkOptions {
   CpuBackendOptions backend;
   std::function<void(uint64_t, uint64_t)> progress;
