@@ -132,7 +132,9 @@ Status run(int argc, char** argv) {
   NetworkOptions network{.backend = {.isa = o["isa"],
                                      .threads = threads > 0 ? threads : usable_cores(),
                                      .dtype = dtype,
-                                     .activations_int8 = o["activations"] != "16"}};
+                                     .activations = o["activations"] == "16"
+                                                        ? Activations::bits16
+                                                        : Activations::automatic}};
   const auto load_start = std::chrono::steady_clock::now();
   PF_ASSIGN(const std::unique_ptr<TransformerModel> model, load_network(files, network));
   const double load_s =

@@ -29,10 +29,10 @@ Status resolve_types(const EngineOptions& options, const ModelFiles& files, Engi
   return ok_status();
 }
 
-// auto: int8 for GGUF block types (as llama.cpp computes them), else 16 bits.
-Result<bool> resolve_activations(const std::string& word) {
-  if (word == "auto" || word == "int8") return true;
-  if (word == "16") return false;
+Result<Activations> parse_activations(const std::string& word) {
+  if (word == "auto") return Activations::automatic;
+  if (word == "int8") return Activations::int8;
+  if (word == "16") return Activations::bits16;
   return bad_input("--activations: unknown value '{}': use auto, 16 or int8", word);
 }
 
@@ -83,8 +83,10 @@ Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig servin
   m.path = options.model;
   m.name =
       options.served_model_name.empty() ? default_name(options.model) : options.served_model_name;
-  PF_ASSIGN(const ModelFiles files, open_model(options.model));
-  PF_ASSIGN(const bool int8, resolve_activations(options.activations));
+  PF_ASSIGN(ModelFiles files, open_model(options.model));
+  PF_ASSIGN(files.quant, choose_quantization(options.quantization, std::move(files.quant)));
+  PF_ASSIGN(const Activations activations, parse_activations(options.activations));
+  PF_TRY(check_activations(files, activations));
   PF_TRY(resolve_types(options, files, std::move(serving), m));
   PF_TRY(load_text(files, m));
 
@@ -92,7 +94,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig servin
   network.backend = {.isa = options.isa,
                      .threads = options.threads > 0 ? options.threads : usable_cores(),
                      .dtype = m.dtype,
-                     .activations_int8 = int8};
+                     .activations = activations};
   Progress bar("Loading weights", 100);
   network.progress = [&](uint64_t done, uint64_t total) {
     bar.set(total ? 100 * done / total : 100);

@@ -243,12 +243,20 @@ class Backend {
   virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the arena
 };
 
-// isa: see kernels/kernels.h. threads >= 1. activations_int8: quantised matmuls take int8 inputs.
+// What a matmul by quantised weights reads its inputs as. automatic: 16 bits where the source
+// wants_16bit or its weights are no integers (fp8, a table of real numbers), else int8. Forcing
+// int8 on the latter is an error. bits16: in --dtype.
+enum class Activations : uint8_t { automatic, bits16, int8 };
+// Resolves `wanted` for one source; automatic never fails. To be asked of every source before
+// weights are read: load_matrix answers the same, but later.
+Result<Activations> resolve_activations(const QuantSource& source, Activations wanted);
+
+// isa: see kernels/kernels.h. threads >= 1.
 struct CpuBackendOptions {
   std::string isa = "auto";
   int threads = 1;
   DType dtype = DType::bf16;
-  bool activations_int8 = true;
+  Activations activations = Activations::automatic;
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options);
 // Says that this build has no CUDA.

@@ -125,12 +125,16 @@ const std::vector<std::string> kKvDtypes = {"auto",     "float32",  "float16", "
                                             "fp8_e4m3", "fp8_e5m2", "int8",    "int4"};
 const std::vector<std::string> kActivations = {"auto", "16", "int8"};
 
-void add_precision(CLI::App& app, std::string& dtype, std::string& activations) {
+void add_precision(CLI::App& app, std::string& dtype, std::string& quantization,
+                   std::string& activations) {
   app.option_defaults()->group("Precision");
   word(app, "--dtype", dtype, kDtypes,
        "activations and unquantised weights; auto = the checkpoint's, float32 as bfloat16");
+  text_flag(app, "-q,--quantization", quantization,
+            "weight format: auto = the checkpoint's; awq, gptq, compressed-tensors, fp8, "
+            "bitsandbytes, gguf, none; fp8 and bitsandbytes quantise a 16-bit one as it loads");
   word(app, "--activations", activations, kActivations,
-       "inputs of quantised matmuls; auto = int8 for GGUF block types");
+       "inputs of quantised matmuls; auto = int8 for GGUF block types and W8A8, else 16");
 }
 
 void add_kv_types(CLI::App& app, std::string& k, std::string& v, int& group) {
@@ -172,7 +176,7 @@ void add_compression(CLI::App& app, EngineOptions& e);
 
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
-  add_precision(app, e.dtype, e.activations);
+  add_precision(app, e.dtype, e.quantization, e.activations);
   add_kv_types(app, e.kv_cache_dtype, e.kv_cache_dtype_v, e.kv_cache_group);
   app.option_defaults()->group("Engine");
   constexpr int kMax = std::numeric_limits<int>::max();
@@ -432,7 +436,7 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   add_chat(*app.add_subcommand("chat", "talk with a model in the terminal"), c.chat);
   auto* inspect = app.add_subcommand("inspect", "what a model file or folder holds");
   add_model(*inspect, c.inspect.model);
-  add_precision(*inspect, c.inspect.dtype, c.inspect.activations);
+  add_precision(*inspect, c.inspect.dtype, c.inspect.quantization, c.inspect.activations);
   add_kv_types(*inspect, c.inspect.kv.k, c.inspect.kv.v, c.inspect.kv.group);
   inspect->option_defaults()->group("Options");
   switch_flag(*inspect, "tensors", c.inspect.tensors, "list every tensor");

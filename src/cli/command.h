@@ -55,7 +55,7 @@ struct ChatCommand {
 };
 struct InspectCommand {
   std::string model;
-  std::string dtype = "auto", activations = "auto";
+  std::string dtype = "auto", quantization = "auto", activations = "auto";
   KvTypeWords kv;
   bool tensors = false, json = false;
 };

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "model/kv_recipe.h"
 #include "model/load.h"
+#include "model/quant/weight_count.h"
 
 namespace pagefold {
 namespace {
@@ -18,8 +19,8 @@ constexpr int64_t kMaxLayers = 1 << 20;
 void add_tensors(const std::vector<TensorInfo>& infos, ModelDescription& out) {
   for (const TensorInfo& info : infos) {
     const TensorTypeInfo& type = tensor_type_info(info.type);
-    out.tensors.push_back(
-        {info.name, std::string(type.name), info.shape, info.data.size(), info.elements()});
+    out.tensors.push_back({info.name, std::string(type.name), info.shape, info.data.size(),
+                           info.elements(), weights_in(info, out.quant)});
     if (type.block_elements > 1) out.block_quantised = true;
   }
   out.stored.tensors = stored_matrix_type(infos);
@@ -128,11 +129,13 @@ uint64_t ModelDescription::weight_bytes() const {
 
 int64_t ModelDescription::parameters() const {
   int64_t sum = 0;
-  for (const TensorLine& t : tensors) sum += t.elements;
+  for (const TensorLine& t : tensors) sum += t.weights;
   return sum;
 }
 
 std::string ModelDescription::weight_format() const {
+  if (quant.method != QuantMethod::none && quant.method != QuantMethod::gguf)
+    return quant.description();
   std::map<std::string, uint64_t> bytes;
   for (const TensorLine& t : tensors) bytes[t.type] += t.bytes;
   const auto best = std::max_element(
@@ -159,6 +162,7 @@ Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& 
   ModelDescription d;
   d.path = path;
   d.format = "gguf";
+  d.quant.method = QuantMethod::gguf;
   PF_ASSIGN(d.architecture, file.get_string("general.architecture", ""));
   d.stored.model_type = d.architecture;
   PF_TRY(read_gguf_dims(file, d));
@@ -173,8 +177,14 @@ Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& 
 }
 
 Result<ModelDescription> describe_folder(const Json& config, const Json& tokenizer_config,
-                                         const SafetensorsSet& weights, const std::string& path) {
+                                         const SafetensorsSet& weights, const std::string& path,
+                                         Result<QuantConfig> quant) {
   ModelDescription d;
+  if (quant.ok()) {
+    d.quant = *std::move(quant);
+  } else {
+    d.quant_problem = message_of(quant.status());
+  }
   d.path = path;
   d.format = "safetensors";
   d.architecture = d.stored.model_type = string_of(config, "model_type");
@@ -206,7 +216,8 @@ Result<ModelDescription> describe_model(const std::string& path) {
     PF_ASSIGN(tokenizer_config, read_json_file(folder / "tokenizer_config.json"));
   }
   PF_ASSIGN(const SafetensorsSet weights, SafetensorsSet::open(folder));
-  PF_ASSIGN(ModelDescription d, describe_folder(config, tokenizer_config, weights, path));
+  PF_ASSIGN(ModelDescription d, describe_folder(config, tokenizer_config, weights, path,
+                                                read_quant_config(folder, config)));
   if (fs::exists(folder / "chat_template.jinja", ec)) {
     PF_ASSIGN(d.chat_template, read_file(folder / "chat_template.jinja", kMaxJsonBytes));
   }

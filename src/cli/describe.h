@@ -20,6 +20,7 @@ struct TensorLine {
   std::vector<int64_t> shape;  // outermost first
   uint64_t bytes = 0;
   int64_t elements = 0;
+  int64_t weights = 0;  // what they stand for: packed ones are more, scales are none
 };
 
 struct ModelDescription {
@@ -34,13 +35,15 @@ struct ModelDescription {
   StoredTypes stored;
   KvRecipe kv;
   bool block_quantised = false;
+  QuantConfig quant;                                          // of the weights
+  std::string quant_problem;                                  // why they cannot be read, or empty
   std::vector<std::pair<std::string, std::string>> metadata;  // key, short form of the value
   std::vector<TensorLine> tensors;
   std::string chat_template;
 
   uint64_t weight_bytes() const;
   int64_t parameters() const;
-  // The type that holds the most bytes.
+  // What the checkpoint's quantisation is called, else the type that holds the most bytes.
   std::string weight_format() const;
   double bits_per_weight() const;
   // Keys and values of one token over all layers and KV heads, scales included; 0 when the dims are
@@ -51,7 +54,8 @@ struct ModelDescription {
 Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& path);
 // config: config.json, tokenizer_config: tokenizer_config.json or null.
 Result<ModelDescription> describe_folder(const Json& config, const Json& tokenizer_config,
-                                         const SafetensorsSet& weights, const std::string& path);
+                                         const SafetensorsSet& weights, const std::string& path,
+                                         Result<QuantConfig> quant = QuantConfig());
 // Opens either.
 Result<ModelDescription> describe_model(const std::string& path);
 

@@ -12,7 +12,7 @@ namespace {
 struct Controls {
   DType dtype = DType::bf16;
   KvFormat kv;
-  std::string activations;
+  std::string quantization, activations;
 };
 
 // The same rules as loading.
@@ -21,8 +21,11 @@ Result<Controls> resolve(const ModelDescription& d, const InspectCommand& comman
   PF_ASSIGN(const DTypeChoice choice, choose_dtype(command.dtype, d.stored));
   c.dtype = choice.dtype;
   PF_ASSIGN(c.kv, resolve_kv_format(command.kv, c.dtype, d.kv));
+  PF_ASSIGN(const QuantConfig quant, choose_quantization(command.quantization, d.quant));
+  c.quantization = quant.description();
   c.activations = command.activations;
-  if (c.activations == "auto") c.activations = d.block_quantised ? "int8" : "16";
+  if (c.activations == "auto")
+    c.activations = d.block_quantised || quant.int8_inputs() ? "int8" : "16";
   return c;
 }
 
@@ -82,9 +85,11 @@ Json to_json(const ModelDescription& d, const Controls& c) {
           {"weights_bytes", d.weight_bytes()},
           {"weight_format", d.weight_format()},
           {"bits_per_weight", d.bits_per_weight()},
+          {"quantization_problem", d.quant_problem.empty() ? Json(nullptr) : Json(d.quant_problem)},
           {"kv_bytes_per_token", kv_bytes_json(d, c)},
           {"controls",
            {{"dtype", dtype_name(c.dtype)},
+            {"quantization", c.quantization},
             {"kv_cache_dtype", dtype_name(c.kv.k)},
             {"kv_cache_dtype_v", dtype_name(c.kv.v)},
             {"kv_cache_group", c.kv.group},
@@ -108,6 +113,7 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
       "weights         {} parameters in {} tensors, {}, mostly {}, {:.3f} bits a weight\n",
       grouped(static_cast<uint64_t>(d.parameters())), d.tensors.size(),
       human_bytes(static_cast<double>(d.weight_bytes())), d.weight_format(), d.bits_per_weight());
+  if (!d.quant_problem.empty()) out += fmt::format("cannot be run   {}\n", d.quant_problem);
   out += "KV cache        bytes a token:";
   for (const DType type : kKvTypes) {
     out += fmt::format(" {} {}{}", dtype_name(type),
@@ -115,8 +121,11 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
                        type == DType::int4 ? "\n" : ",");
   }
   out += fmt::format(
-      "would run with  dtype {}, kv-cache-dtype {} ({} bytes a token), activations {}\n",
-      dtype_name(c.dtype), c.kv.name(), grouped(d.kv_bytes_per_token(c.kv)), c.activations);
+      "would run with  dtype {}, quantization {}, kv-cache-dtype {} ({} bytes a token), "
+      "activations "
+      "{}\n",
+      dtype_name(c.dtype), c.quantization, c.kv.name(), grouped(d.kv_bytes_per_token(c.kv)),
+      c.activations);
   out += d.chat_template.empty() ? "chat template   none\n"
                                  : fmt::format("chat template   {}\n", d.chat_template);
   if (all_tensors) {

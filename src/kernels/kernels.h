@@ -35,7 +35,7 @@ struct QuantizedRows {
 enum class InputKind : uint8_t {
   f32,   // float; values may have been rounded to a 16-bit type before
   bf16,  // uint16_t, for PackKind::bf16 weights only (vdpbf16ps)
-  i8,    // QuantizedRows, for w4 / w8 weights only
+  i8,    // QuantizedRows, for weights that takes_int8() allows
 };
 
 struct MatmulArgs {

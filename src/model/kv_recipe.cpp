@@ -112,4 +112,11 @@ Status read_kv_scales(std::span<const TensorInfo> tensors, int n_layers, KvRecip
   return ok_status();
 }
 
+bool is_attention_scale(std::string_view name) {
+  if (scale_name(name)) return true;
+  return name.starts_with(kPrefix) && name.find(kModule) != std::string_view::npos &&
+         (name.ends_with(".q_scale") || name.ends_with(".prob_scale") ||
+          name.ends_with(".q_proj.output_scale"));
+}
+
 }  // namespace pagefold

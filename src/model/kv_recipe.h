@@ -21,4 +21,8 @@ Status read_kv_scheme(const Json& config, std::string_view where, KvRecipe& reci
 // any. Errors: a tensor that is not one finite number of a plain type (scales a head).
 Status read_kv_scales(std::span<const TensorInfo> tensors, int n_layers, KvRecipe& recipe);
 
+// A tensor below self_attn that holds a scale of cached keys or values, or of queries or
+// probabilities, which are not quantised here.
+bool is_attention_scale(std::string_view name);
+
 }  // namespace pagefold

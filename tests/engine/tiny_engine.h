@@ -39,7 +39,8 @@ class WatchedModel final : public LanguageModel {
     write_hf(folder_.path(), config, tiny_tensors(config), TensorType::F32);
     const auto files = open_model(folder_.path());
     NetworkOptions o;
-    o.backend = {.isa = "auto", .threads = threads, .dtype = DType::f32, .activations_int8 = false};
+    o.backend = {
+        .isa = "auto", .threads = threads, .dtype = DType::f32, .activations = Activations::bits16};
     inner_ = *load_network(files.value(), o);
   }
   const ModelShape& shape() const override { return inner_->shape(); }

@@ -39,7 +39,8 @@ class Twins {
     write_hf(folder_.path(), config, tiny_tensors(config), TensorType::F32);
     const auto files = open_model(folder_.path());
     NetworkOptions o;
-    o.backend = {.isa = "auto", .threads = 2, .dtype = DType::f32, .activations_int8 = false};
+    o.backend = {
+        .isa = "auto", .threads = 2, .dtype = DType::f32, .activations = Activations::bits16};
     model_ = *load_network(files.value(), o);
     const ModelShape& s = model_->shape();
     EXPECT_TRUE(

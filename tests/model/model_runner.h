@@ -53,7 +53,10 @@ class ModelRunner {
   ModelRunner(const ModelFiles& files, int64_t tokens, Precision p = {},
               const std::string& isa = "auto", int threads = 1) {
     NetworkOptions o;
-    o.backend = {.isa = isa, .threads = threads, .dtype = p.dtype, .activations_int8 = p.int8};
+    o.backend = {.isa = isa,
+                 .threads = threads,
+                 .dtype = p.dtype,
+                 .activations = p.int8 ? Activations::int8 : Activations::bits16};
     auto network = load_network(files, o);
     if (!network.ok()) throw std::runtime_error(message_of(network.status()));
     model_ = *std::move(network);

@@ -30,7 +30,7 @@ std::string CpuBackend::description() const {
 }
 
 Result<MatrixId> CpuBackend::load_matrix(std::span<const MatrixSource* const> parts) {
-  PF_ASSIGN(Matrix m, pack_matrix(parts, {options_.dtype, options_.activations_int8}, pool_));
+  PF_ASSIGN(Matrix m, pack_matrix(parts, {options_.dtype, options_.activations}, pool_));
   matrices_.push_back(std::move(m));
   return MatrixId{static_cast<int32_t>(matrices_.size() - 1)};
 }
@@ -59,8 +59,13 @@ Status CpuBackend::init_kv(const KvShape& shape) {
 Status CpuBackend::init_step(const StepLimits& limits) {
   limits_ = limits;
   int64_t widest = 0;
-  for (const Matrix& m : matrices_) widest = std::max(widest, m.n_in);
-  return inputs_.reserve(std::max(limits.max_rows, limits.max_logit_rows), widest);
+  size_t orders = 1;
+  for (const Matrix& m : matrices_) {
+    widest = std::max(widest, m.n_in);
+    orders = std::max(orders, m.arrangements.size());
+  }
+  return inputs_.reserve(std::max(limits.max_rows, limits.max_logit_rows), widest,
+                         static_cast<int64_t>(orders));
 }
 
 Result<BufferId> CpuBackend::make_buffer(int64_t cols) {
@@ -82,7 +87,7 @@ void CpuBackend::matmul(int rows, const Matrix& m, const float* bias, bool accum
       a.tile_end = static_cast<int>(std::clamp<int64_t>(mine.end - first, 0, n));
       first += n;
       if (a.tile_begin >= a.tile_end) continue;
-      inputs_.fill(a, s.input, m.n_in);
+      inputs_.fill(a, s, m.n_in);
       a.weights = &s.packed;
       a.rows = rows;
       a.y = y + s.column;
@@ -101,7 +106,7 @@ void CpuBackend::embed(std::span<const int32_t> tokens, MatrixId table, float sc
     float* x = row(out, r);
     const int32_t token = tokens[static_cast<size_t>(r)];
     PF_CHECK(token >= 0 && token < m.n_out);
-    kernels::unpack_row(m.segments[0].packed, token, x);
+    m.read_row(token, x);
     if (scale != 1.0f) {
       for (int64_t i = 0; i < m.n_in; ++i) x[i] *= scale;
     }
