@@ -15,7 +15,7 @@ namespace pagefold {
 namespace {
 
 // Of one header entry besides its name: braces, keys, type, a shape and two offsets.
-constexpr size_t kEntryRoom = 200;
+constexpr size_t kEntryRoom = 140;
 constexpr size_t kBuffer = 1 << 20;
 constexpr std::string_view kHeaderStart = "{\"__metadata__\":{\"format\":\"pt\"}";
 
@@ -43,7 +43,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path folder, uint64_t max_
     : folder_(std::move(folder)),
       max_shard_(max_shard_bytes),
       // A multiple of 64, so that data begins where vector loads like it.
-      header_room_((expected_tensors * kEntryRoom + 128 + 63) / 64 * 64) {}
+      header_room_((expected_tensors * (kEntryRoom + 60) + 128 + 63) / 64 * 64) {}
 
 SafetensorsWriter::~SafetensorsWriter() {
   if (fd_ >= 0) ::close(fd_);
@@ -59,19 +59,49 @@ Status SafetensorsWriter::open_shard() {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) return failed("open");
   header_ = kHeaderStart;
-  shard_bytes_ = 0;
+  header_used_ = header_.size();
+  shard_bytes_ = written_ = 0;
   return ok_status();
 }
 
 Status SafetensorsWriter::flush() {
-  const uint64_t at = 8 + header_room_ + shard_bytes_ - buffer_.size();
+  const uint64_t at = 8 + header_room_ + written_ - buffer_.size();
   PF_TRY(write_at(fd_, buffer_, at, (folder_ / temporary_name(shards_)).string()));
   buffer_.clear();
   return ok_status();
 }
 
+Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  written_ += bytes.size();
+  return buffer_.size() >= kBuffer ? flush() : ok_status();
+}
+
+void SafetensorsWriter::add_entry(const std::string& name, TensorType type,
+                                  const std::vector<int64_t>& shape, uint64_t bytes) {
+  header_ += ',';
+  append_json_string(header_, name);
+  header_ += fmt::format(":{{\"dtype\":\"{}\",\"shape\":[", tensor_type_info(type).name);
+  for (size_t i = 0; i < shape.size(); ++i) header_ += fmt::format("{}{}", i ? "," : "", shape[i]);
+  header_ += fmt::format("],\"data_offsets\":[{},{}]}}", written_, written_ + bytes);
+}
+
+// Wide elements first: each lies at a multiple of its size.
+Status SafetensorsWriter::append_late() {
+  std::stable_sort(late_.begin(), late_.end(), [](const Late& a, const Late& b) {
+    return tensor_type_info(a.type).block_bytes > tensor_type_info(b.type).block_bytes;
+  });
+  for (const Late& t : late_) {
+    add_entry(t.name, t.type, t.shape, t.bytes.size());
+    PF_TRY(append(t.bytes));
+  }
+  late_.clear();
+  return ok_status();
+}
+
 // The room that the entries leave is filled with spaces, which the format allows.
 Status SafetensorsWriter::close_shard() {
+  PF_TRY(append_late());
   PF_TRY(flush());
   header_ += '}';
   PF_CHECK(header_.size() <= header_room_);
@@ -97,16 +127,23 @@ Status SafetensorsWriter::begin(const std::string& name, TensorType type,
   for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n);
   std::string quoted;
   append_json_string(quoted, name);
-  const bool no_room = header_.size() + quoted.size() + kEntryRoom > header_room_;
+  const size_t entry = quoted.size() + kEntryRoom;
+  const bool no_room = header_used_ + entry > header_room_;
   if (fd_ >= 0 && (no_room || (shard_bytes_ > 0 && shard_bytes_ + bytes > max_shard_)))
     PF_TRY(close_shard());
   if (fd_ < 0) {
-    header_room_ = std::max(header_room_, kHeaderStart.size() + quoted.size() + kEntryRoom);
+    header_room_ = std::max(header_room_, (kHeaderStart.size() + entry + 63) / 64 * 64);
     PF_TRY(open_shard());
   }
-  header_ += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[", quoted, info.name);
-  for (size_t i = 0; i < shape.size(); ++i) header_ += fmt::format("{}{}", i ? "," : "", shape[i]);
-  header_ += fmt::format("],\"data_offsets\":[{},{}]}}", shard_bytes_, shard_bytes_ + bytes);
+  header_used_ += entry;
+  shard_bytes_ += bytes;
+  total_ += bytes;
+  late_open_ = bytes % 8 != 0;
+  if (late_open_) {
+    late_.push_back({name, type, shape, {}});
+  } else {
+    add_entry(name, type, shape, bytes);
+  }
   names_.emplace_back(name, shards_);
   left_ = bytes;
   return ok_status();
@@ -114,11 +151,11 @@ Status SafetensorsWriter::begin(const std::string& name, TensorType type,
 
 Status SafetensorsWriter::write(std::span<const std::byte> bytes) {
   PF_CHECK(bytes.size() <= left_, "more bytes than the tensor has");
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   left_ -= bytes.size();
-  shard_bytes_ += bytes.size();
-  total_ += bytes.size();
-  return buffer_.size() >= kBuffer ? flush() : ok_status();
+  if (!late_open_) return append(bytes);
+  std::vector<std::byte>& to = late_.back().bytes;
+  to.insert(to.end(), bytes.begin(), bytes.end());
+  return ok_status();
 }
 
 Status SafetensorsWriter::end() {

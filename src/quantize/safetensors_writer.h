@@ -42,8 +42,21 @@ class SafetensorsWriter {
   size_t tensors() const { return names_.size(); }
 
  private:
+  // A tensor of no whole number of 8 bytes: it waits for the end of its shard, so that everything
+  // before it stays aligned, as readers that view the file in place need it.
+  struct Late {
+    std::string name;
+    TensorType type;
+    std::vector<int64_t> shape;
+    std::vector<std::byte> bytes;
+  };
   Status open_shard();
   Status close_shard();
+  Status append(std::span<const std::byte> bytes);
+  Status append_late();
+  Status flush();
+  void add_entry(const std::string& name, TensorType type, const std::vector<int64_t>& shape,
+                 uint64_t bytes);
   Status failed(std::string_view what) const;
 
   std::filesystem::path folder_;
@@ -51,12 +64,15 @@ class SafetensorsWriter {
   size_t header_room_ = 0;
   int fd_ = -1;
   int shards_ = 0;
-  uint64_t shard_bytes_ = 0;                        // of data in the open shard
-  uint64_t left_ = 0;                               // of the tensor that was begun
+  uint64_t shard_bytes_ = 0;  // of data in the open shard, what waits included
+  uint64_t written_ = 0;      // of it, what does not wait
+  uint64_t left_ = 0;         // of the tensor that was begun
+  bool late_open_ = false;    // it waits
+  std::vector<Late> late_;
+  size_t header_used_ = 0;                          // at most, with the entries of what waits
   std::string header_;                              // entries of the open shard
   std::vector<std::byte> buffer_;                   // small writes are joined
   std::vector<std::pair<std::string, int>> names_;  // tensor, shard
-  Status flush();
 };
 
 // The bytes of values, for add().
