@@ -22,6 +22,7 @@ HALVES = {
     T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0],
     T.Q2_K: [80, 82], T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208],
     T.F16: None, T.BF16: None, T.F32: None,
+    T.IQ4_NL: [0], T.MXFP4: [],
 }
 
 
@@ -45,6 +46,8 @@ def blocks_of(kind, rng):
             if b == 0:
                 d = np.uint16(1).view(np.float16)  # the smallest subnormal
             blocks[b, offset:offset + 2] = np.frombuffer(d.tobytes(), dtype=np.uint8)
+    if kind == T.MXFP4:  # exponents: subnormal scales, then ordinary ones
+        blocks[:, 0] = [0, 1, 2, 120, 128, 134]
     return blocks.reshape(-1)
 
 

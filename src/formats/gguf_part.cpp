@@ -23,7 +23,7 @@ struct TypeId {
   uint32_t id;
   TensorType type;
 };
-constexpr std::array<TypeId, 16> kTypeIds = {{
+constexpr std::array<TypeId, 18> kTypeIds = {{
     {0, TensorType::F32},
     {1, TensorType::F16},
     {2, TensorType::Q4_0},
@@ -36,21 +36,22 @@ constexpr std::array<TypeId, 16> kTypeIds = {{
     {12, TensorType::Q4_K},
     {13, TensorType::Q5_K},
     {14, TensorType::Q6_K},
+    {20, TensorType::IQ4_NL},
     {24, TensorType::I8},
     {26, TensorType::I32},
     {27, TensorType::I64},
     {30, TensorType::BF16},
+    {39, TensorType::MXFP4},
 }};
 
 // Types the format knows and this engine does not: only for the message.
-constexpr std::array<std::pair<uint32_t, std::string_view>, 17> kOtherTypes = {{
+constexpr std::array<std::pair<uint32_t, std::string_view>, 15> kOtherTypes = {{
     {9, "Q8_1"},
     {15, "Q8_K"},
     {16, "IQ2_XXS"},
     {17, "IQ2_XS"},
     {18, "IQ3_XXS"},
     {19, "IQ1_S"},
-    {20, "IQ4_NL"},
     {21, "IQ3_S"},
     {22, "IQ2_S"},
     {23, "IQ4_XS"},
@@ -59,7 +60,6 @@ constexpr std::array<std::pair<uint32_t, std::string_view>, 17> kOtherTypes = {{
     {29, "IQ1_M"},
     {34, "TQ1_0"},
     {35, "TQ2_0"},
-    {39, "MXFP4"},
     {40, "NVFP4"},
 }};
 

@@ -28,6 +28,8 @@ enum class TensorType : uint8_t {
   Q4_K,
   Q5_K,
   Q6_K,
+  IQ4_NL,
+  MXFP4,
   // read but not computed with (safetensors side data)
   I8,
   U8,

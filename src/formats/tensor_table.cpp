@@ -9,12 +9,13 @@ namespace pagefold {
 namespace {
 
 // In the order of TensorType.
-constexpr std::array<TensorTypeInfo, 19> kTypes = {{
+constexpr std::array<TensorTypeInfo, 21> kTypes = {{
     {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q4_0", 32, 18},
     {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},   {"Q8_0", 32, 34},
     {"Q2_K", 256, 84},  {"Q3_K", 256, 110}, {"Q4_K", 256, 144}, {"Q5_K", 256, 176},
-    {"Q6_K", 256, 210}, {"I8", 1, 1},       {"U8", 1, 1},       {"I32", 1, 4},
-    {"I64", 1, 8},      {"F8_E4M3", 1, 1},  {"F8_E5M2", 1, 1},
+    {"Q6_K", 256, 210}, {"IQ4_NL", 32, 18}, {"MXFP4", 32, 17},  {"I8", 1, 1},
+    {"U8", 1, 1},       {"I32", 1, 4},      {"I64", 1, 8},      {"F8_E4M3", 1, 1},
+    {"F8_E5M2", 1, 1},
 }};
 static_assert(kTypes.size() == static_cast<size_t>(TensorType::F8_E5M2) + 1);
 

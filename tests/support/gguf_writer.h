@@ -132,12 +132,12 @@ class GgufWriter {
 
   static uint32_t type_id(TensorType type) {
     static const std::map<TensorType, uint32_t> ids = {
-        {TensorType::F32, 0},   {TensorType::F16, 1},   {TensorType::Q4_0, 2},
-        {TensorType::Q4_1, 3},  {TensorType::Q5_0, 6},  {TensorType::Q5_1, 7},
-        {TensorType::Q8_0, 8},  {TensorType::Q2_K, 10}, {TensorType::Q3_K, 11},
-        {TensorType::Q4_K, 12}, {TensorType::Q5_K, 13}, {TensorType::Q6_K, 14},
-        {TensorType::I8, 24},   {TensorType::I32, 26},  {TensorType::I64, 27},
-        {TensorType::BF16, 30}};
+        {TensorType::F32, 0},     {TensorType::F16, 1},    {TensorType::Q4_0, 2},
+        {TensorType::Q4_1, 3},    {TensorType::Q5_0, 6},   {TensorType::Q5_1, 7},
+        {TensorType::Q8_0, 8},    {TensorType::Q2_K, 10},  {TensorType::Q3_K, 11},
+        {TensorType::Q4_K, 12},   {TensorType::Q5_K, 13},  {TensorType::Q6_K, 14},
+        {TensorType::IQ4_NL, 20}, {TensorType::MXFP4, 39}, {TensorType::I8, 24},
+        {TensorType::I32, 26},    {TensorType::I64, 27},   {TensorType::BF16, 30}};
     return ids.at(type);
   }
 

@@ -26,6 +26,10 @@ const BlockType* block_type(TensorType type) {
   static constexpr BlockType kQ4_K = {{4, 32, true, false}, quant::unpack_q4_k};
   static constexpr BlockType kQ5_K = {{8, 32, true, false}, quant::unpack_q5_k};
   static constexpr BlockType kQ6_K = {{8, 16, false, false}, quant::unpack_q6_k};
+  static constexpr BlockType kIQ4_NL = {{4, 32, false, true, &quant::kIq4Values},
+                                        quant::unpack_iq4_nl};
+  static constexpr BlockType kMXFP4 = {{4, 32, false, false, &quant::kMxfp4Values},
+                                       quant::unpack_mxfp4};
   switch (type) {
     case TensorType::Q4_0:
       return &kQ4_0;
@@ -47,6 +51,10 @@ const BlockType* block_type(TensorType type) {
       return &kQ5_K;
     case TensorType::Q6_K:
       return &kQ6_K;
+    case TensorType::IQ4_NL:
+      return &kIQ4_NL;
+    case TensorType::MXFP4:
+      return &kMXFP4;
     default:
       return nullptr;
   }
@@ -59,12 +67,14 @@ void dequantize_blocks(const BlockType& type, const TensorTypeInfo& info, const 
   float scale[16];
   float min[16] = {};
   const int size = info.block_elements;
+  const std::array<float, 16>* table = type.traits.table;
   for (int64_t b = 0; b < n / size; ++b, in += info.block_bytes, out += size) {
     type.unpack(in, size, q, scale, min);
     const int group = type.traits.group;
     for (int g = 0; g < size / group; ++g) {
       for (int i = g * group; i < (g + 1) * group; ++i) {
-        const float value = static_cast<float>(q[i]) * scale[g];
+        const float x = table ? (*table)[static_cast<size_t>(q[i])] : static_cast<float>(q[i]);
+        const float value = x * scale[g];
         out[i] = type.traits.has_min ? value + min[g] : value;
       }
     }

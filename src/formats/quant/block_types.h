@@ -1,6 +1,8 @@
-// GGUF block types: values = q * scale[group] + min[group], unpacked without loss.
+// GGUF block types: values = q * scale[group] + min[group], or table[q] * scale[group], unpacked
+// without loss.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -10,12 +12,13 @@
 namespace pagefold {
 
 struct BlockTypeTraits {
-  int bits;   // 4: q in 0..15 (Q4_0, Q4_1, Q4_K); 8: q in -128..127 (everything else)
+  int bits;   // 4: q in 0..15 (Q4_0, Q4_1, Q4_K, tables); 8: q in -128..127 (everything else)
   int group;  // values a scale: 16 or 32
   bool has_min;
   bool scale_f16;  // scale and min are float16 numbers as stored (else products of two stored
                    // numbers, exact in float32). Q4_0's min is -8 * scale: a float16 number too
                    // as long as |scale| <= 8188
+  const std::array<float, 16>* table = nullptr;  // IQ4_NL, MXFP4: what the 16 codes stand for
 };
 
 // Null for types that are not quantised.

@@ -2,6 +2,7 @@
 // layouts. n is a whole number of blocks. Private to src/formats/quant.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -26,5 +27,12 @@ void unpack_q3_k(const uint8_t* in, int64_t n, int8_t* q, float* scale, float* m
 void unpack_q4_k(const uint8_t* in, int64_t n, int8_t* q, float* scale, float* min);
 void unpack_q5_k(const uint8_t* in, int64_t n, int8_t* q, float* scale, float* min);
 void unpack_q6_k(const uint8_t* in, int64_t n, int8_t* q, float* scale, float* min);
+void unpack_iq4_nl(const uint8_t* in, int64_t n, int8_t* q, float* scale, float* min);
+void unpack_mxfp4(const uint8_t* in, int64_t n, int8_t* q, float* scale, float* min);
+
+inline constexpr std::array<float, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                     1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::array<float, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                       0, -1, -2, -3, -4, -6, -8, -12};
 
 }  // namespace pagefold::quant
