@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/dtype.h"
+#include "formats/quant/bitsandbytes.h"
 
 namespace pagefold {
 namespace {
@@ -45,14 +46,8 @@ size_t nearest_ascending(std::span<const float> table, float v) {
 }
 
 uint8_t nearest_code(Bnb4Type type, float v) {
+  if (type == Bnb4Type::nf4) return static_cast<uint8_t>(nf4_code(v));
   const auto& table = bnb4_table(type);
-  if (type == Bnb4Type::nf4) {
-    // Beyond the middle of two neighbours, computed exactly.
-    size_t code = 0;
-    for (size_t i = 0; i + 1 < table.size(); ++i)
-      code += double{v} > (double{table[i]} + double{table[i + 1]}) / 2;
-    return static_cast<uint8_t>(code);
-  }
   size_t best = 0;
   for (size_t i = 1; i < table.size(); ++i) {
     if (std::abs(v - table[i]) < std::abs(v - table[best])) best = i;
@@ -94,26 +89,7 @@ OutTensor list(std::string suffix, TensorType type, const V& v) {
 }  // namespace
 
 const std::array<float, 16>& bnb4_table(Bnb4Type type) {
-  static constexpr std::array<float, 16> kNf4 = {-1.0f,
-                                                 -0.6961928009986877f,
-                                                 -0.5250730514526367f,
-                                                 -0.39491748809814453f,
-                                                 -0.28444138169288635f,
-                                                 -0.18477343022823334f,
-                                                 -0.09105003625154495f,
-                                                 0.0f,
-                                                 0.07958029955625534f,
-                                                 0.16093020141124725f,
-                                                 0.24611230194568634f,
-                                                 0.33791524171829224f,
-                                                 0.44070982933044434f,
-                                                 0.5626170039176941f,
-                                                 0.7229568362236023f,
-                                                 1.0f};
-  static constexpr std::array<float, 16> kFp4 = {
-      0.0f,  1.0f / 192,  2.0f / 3,  1.0f,  1.0f / 3,  0.5f,  1.0f / 6,  0.25f,
-      -0.0f, -1.0f / 192, -2.0f / 3, -1.0f, -1.0f / 3, -0.5f, -1.0f / 6, -0.25f};
-  return type == Bnb4Type::nf4 ? kNf4 : kFp4;
+  return type == Bnb4Type::nf4 ? nf4_table() : fp4_table();
 }
 
 const std::array<float, 256>& bnb_dynamic_table() {

@@ -1,39 +1,12 @@
 #include "quantize/fp8_weights.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "formats/quant/fp8.h"
+
 namespace pagefold {
-namespace {
-
-constexpr float kLargest = 448.0f;
-
-}  // namespace
-
-uint8_t encode_e4m3(float v) {
-  const uint32_t bits = std::bit_cast<uint32_t>(v);
-  const auto sign = static_cast<uint8_t>((bits >> 24) & 0x80u);
-  const float a = std::abs(v);
-  if (std::isnan(v)) return sign | 0x7f;
-  if (a >= kLargest) return sign | 0x7e;
-  if (a < 0x1p-6f)  // subnormal: multiples of 2^-9; 8 of them are the smallest normal number
-    return static_cast<uint8_t>(sign | static_cast<int>(std::rint(a * 0x1p9f)));
-  // Round the mantissa to 3 bits; a carry goes into the exponent by itself.
-  const uint32_t abs_bits = bits & 0x7fffffffu;
-  const uint32_t rounded = abs_bits + 0x7ffffu + ((abs_bits >> 20) & 1u);
-  return static_cast<uint8_t>(sign | ((rounded >> 20) - (uint32_t{127 - 7} << 3)));
-}
-
-float decode_e4m3(uint8_t code) {
-  const int exponent = (code >> 3) & 15, mantissa = code & 7;
-  float a = std::ldexp(static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa),
-                       (exponent == 0 ? 1 : exponent) - 10);
-  if ((code & 0x7f) == 0x7f) a = std::nanf("");
-  return code & 0x80 ? -a : a;
-}
-
 Fp8Weights quantize_fp8(const Matrix& w, Fp8Scales scales, int64_t block) {
   Fp8Weights out;
   out.rows = w.rows;
@@ -51,11 +24,11 @@ Fp8Weights quantize_fp8(const Matrix& w, Fp8Scales scales, int64_t block) {
       for (int64_t r = br * out.block_rows; r < r1; ++r) {
         for (int64_t c = c0; c < c1; ++c) most = std::max(most, std::abs(w.row(r)[c]));
       }
-      const float scale = most > 0 ? std::max(most / kLargest, 0x1p-120f) : 1.0f;
+      const float scale = most > 0 ? std::max(most / kFp8Max, 0x1p-120f) : 1.0f;
       out.scale.push_back(scale);
       for (int64_t r = br * out.block_rows; r < r1; ++r) {
         for (int64_t c = c0; c < c1; ++c)
-          out.codes[static_cast<size_t>(r * w.cols + c)] = encode_e4m3(w.row(r)[c] / scale);
+          out.codes[static_cast<size_t>(r * w.cols + c)] = fp8_e4m3_code(w.row(r)[c] / scale);
       }
     }
   }
@@ -67,7 +40,7 @@ Matrix fp8_values(const Fp8Weights& w) {
   for (int64_t r = 0; r < w.rows; ++r) {
     for (int64_t c = 0; c < w.cols; ++c) {
       const int64_t s = r / w.block_rows * w.scale_cols + c / w.block_cols;
-      out.row(r)[c] = decode_e4m3(w.codes[static_cast<size_t>(r * w.cols + c)]) *
+      out.row(r)[c] = fp8_e4m3_value(w.codes[static_cast<size_t>(r * w.cols + c)]) *
                       w.scale[static_cast<size_t>(s)];
     }
   }

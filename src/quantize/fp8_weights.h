@@ -1,4 +1,4 @@
-// 8-bit float weights (e4m3 "fn": bias 7, no infinity, largest 448): value = decode(code) * scale.
+// 8-bit float weights (formats/quant/fp8.h): value = decode(code) * scale.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,6 @@
 #include "quantize/int_weights.h"
 
 namespace pagefold {
-
-// Nearest code, ties to the even one; beyond the largest: the largest; NaN stays NaN.
-uint8_t encode_e4m3(float v);
-float decode_e4m3(uint8_t code);
 
 enum class Fp8Scales : uint8_t { tensor, channel, block };
 inline constexpr int64_t kFp8Block = 128;
