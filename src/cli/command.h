@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pagefold/options.h"
+#include "quantize/quantize_options.h"
 
 namespace pagefold {
 
@@ -76,10 +77,9 @@ struct CalibrateCommand {
   bool json = false;
 };
 struct QuantizeCommand {
-  std::string model, output, method;
-  std::string dtype = "auto";
-  uint64_t max_shard_bytes = 5'000'000'000;
-  bool force = false, json = false;
+  QuantizeOptions options;
+  std::string text_file;
+  bool json = false;
 };
 struct PullCommand {
   std::string model;

@@ -4,32 +4,26 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "quantize/kld_meter.h"
+#include "quantize/quantize_options.h"
 
 namespace pagefold {
-
-struct QuantizeOptions {
-  std::string model;   // a .gguf file or a folder
-  std::string output;  // the folder to make
-  bool force = false;  // the output folder may hold a model, which is replaced
-  std::string method = "none";
-  // Of what is not quantised. auto: the source's own 16-bit type, else bfloat16.
-  std::string dtype = "auto";
-  uint64_t max_shard_bytes = 5'000'000'000;
-  // Steps done and in all; may be empty.
-  std::function<void(uint64_t, uint64_t)> progress;
-};
 
 struct QuantizeReport {
   std::string output, method, dtype;
   uint64_t source_bytes = 0, bytes = 0;  // of tensor data
   size_t tensors = 0;
   double bits_per_weight = 0;  // of all tensors
+  double linear_bits = 0;      // of the layers' linears: scales and zero points included
+  int64_t calibration_tokens = 0;
+  std::optional<KldReport> kld;  // of the written weights against the source's, on the exact path
 };
 
+// Errors leave nothing under the output's name.
 Result<QuantizeReport> quantize(const QuantizeOptions& options);
 
 }  // namespace pagefold
