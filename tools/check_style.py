@@ -26,8 +26,9 @@ MAY_INCLUDE = {
     "model": BASE | {"backend", "formats"},
     "engine": BASE | {"model", "backend", "kv", "calc"},
     "api": BASE | {"model", "engine", "text", "formats", "kv", "backend"},
+    "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
     "server": BASE | {"engine", "text", "kv", "calc", "api"},
-    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "server"},
+    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "server"},
 }
 # Plain-data headers that may be included from further away.
 KV_DATA = {"kv/table.h", "kv/moves.h", "kv/signals.h"}

@@ -163,6 +163,10 @@ class Backend {
   virtual Status init_step(const StepLimits& limits) = 0;
   // A float32 buffer [max_rows][cols]; after init_step.
   virtual Result<BufferId> make_buffer(int64_t cols) = 0;
+  // Rows [0, rows) of a buffer on the host, [rows][cols], for calibration, which looks at what
+  // passes between the operations and brings its own inputs.
+  virtual void read_rows(BufferId buffer, int rows, float* out) = 0;
+  virtual void write_rows(BufferId buffer, int rows, const float* values) = 0;
 
   // --- one step; all rows are [0, rows) ---
   virtual void embed(std::span<const int32_t> tokens, MatrixId table, float scale,

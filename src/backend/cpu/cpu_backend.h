@@ -29,6 +29,8 @@ class CpuBackend final : public Backend {
   uint64_t block_bytes() const override { return arena_.block_bytes(); }
   Status init_step(const StepLimits& limits) override;
   Result<BufferId> make_buffer(int64_t cols) override;
+  void read_rows(BufferId buffer, int rows, float* out) override;
+  void write_rows(BufferId buffer, int rows, const float* values) override;
 
   void embed(std::span<const int32_t> tokens, MatrixId table, float scale, BufferId out) override;
   void norm_linear(int rows, BufferId x, VectorId gamma, float eps, MatrixId w, VectorId bias,
