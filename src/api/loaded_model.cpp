@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/threads.h"
-#include "model/load.h"
 
 namespace pagefold {
 namespace {
@@ -67,7 +66,7 @@ std::string default_name(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const EngineOptions& options) {
+Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.path = options.model;
@@ -77,6 +76,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   PF_ASSIGN(m.dtype, resolve_dtype(options.dtype, natural_dtype(files), "--dtype"));
   PF_ASSIGN(m.kv_dtype, resolve_dtype(options.kv_cache_dtype, m.dtype, "--kv-cache-dtype"));
   PF_ASSIGN(const bool int8, resolve_activations(options.activations));
+  if (check) PF_TRY(check(files, m));
   PF_TRY(load_text(files, m));
 
   NetworkOptions network;

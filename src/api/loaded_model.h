@@ -2,12 +2,14 @@
 // defaults.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "model/load.h"
 #include "model/model.h"
 #include "pagefold/options.h"
 #include "text/chat_template.h"
@@ -38,6 +40,9 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 
-Result<LoadedModel> load_model(const EngineOptions& options);
+// Called when the headers are read and the types are chosen, before anything that takes time; an
+// error ends the loading.
+using ModelCheck = std::function<Status(const ModelFiles& files, const LoadedModel& model)>;
+Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check = {});
 
 }  // namespace pagefold

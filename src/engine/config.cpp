@@ -92,7 +92,7 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
       std::min<uint64_t>(config.kv_cache_memory_bytes / block_bytes, kNoBlock - 1);
   PoolSize size;
   size.n_blocks = static_cast<uint32_t>(blocks);
-  const KvModel kv = kv_model(config, model);
+  const KvModel kv = kv_model(model, config.block_size);
   PF_ASSIGN(const std::shared_ptr<const KvPlan> plan,
             resolve_kv_plan({}, config, kv, 0, /*sizing=*/true));
   // With a default budget a long answer needs no more than the budget; a request that needs more is
@@ -142,7 +142,13 @@ Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelSha
   config.k_dtype = config.v_dtype = kv_dtype;
   PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));
 
-  const uint64_t block_bytes = 2 * dtype_bytes(kv_dtype) *
+  PF_TRY(fit_pool(options, model, free_memory, config));
+  return config;
+}
+
+Status fit_pool(const EngineOptions& options, const ModelShape& model, uint64_t free_memory,
+                EngineConfig& config) {
+  const uint64_t block_bytes = (dtype_bytes(config.k_dtype) + dtype_bytes(config.v_dtype)) *
                                static_cast<uint64_t>(options.block_size) *
                                static_cast<uint64_t>(model.head_dim);
   config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
@@ -156,8 +162,7 @@ Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelSha
     config.kv_cache_memory_bytes = std::min(share, useful);
   }
   config.kv_cache_memory_bytes -= config.kv_cache_memory_bytes % block_bytes;
-  PF_TRY(pool_size(config, model, block_bytes).status());
-  return config;
+  return pool_size(config, model, block_bytes).status();
 }
 
 }  // namespace pagefold

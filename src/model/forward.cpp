@@ -12,10 +12,16 @@ TransformerModel::TransformerModel(std::unique_ptr<Backend> backend, ModelConfig
       config_(std::move(config)),
       weights_(std::move(weights)),
       rope_(rope_frequencies(config_.rope)) {
-  RopeFrequencies rope = rope_frequencies(config_.rope);
-  config_.shape.inv_freq = std::move(rope.frequency);
-  config_.shape.rope_magnitude = rope.magnitude;
-  config_.shape.rope_half_layout = config_.rope_half_layout;
+  config_.shape = model_shape(config_);
+}
+
+ModelShape model_shape(const ModelConfig& config) {
+  ModelShape shape = config.shape;
+  RopeFrequencies rope = rope_frequencies(config.rope);
+  shape.inv_freq = std::move(rope.frequency);
+  shape.rope_magnitude = rope.magnitude;
+  shape.rope_half_layout = config.rope_half_layout;
+  return shape;
 }
 
 uint64_t TransformerModel::block_bytes(const KvShape& kv) const {
