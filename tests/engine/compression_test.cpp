@@ -126,7 +126,7 @@ TEST(Budget, DecidesWhatIsKept) {
   for (const char* policy : {"random", "streaming", "h2o", "tova", "snapkv", "pyramidkv", "adakv",
                              "snapkv-d", "rkv", "triattention"}) {
     int64_t last_slots = 0, last_blocks = 0;
-    for (const int64_t budget : {160, 320, 640, 0}) {
+    for (const int64_t budget : {176, 352, 704, 0}) {
       KvOptions kv = {{"policy", budget > 0 ? policy : "full"}};
       if (budget > 0) kv["budget"] = std::to_string(budget);
       if (budget > 0 && std::string(policy) == "triattention") kv["protect_prompt"] = "off";
@@ -170,7 +170,7 @@ TEST(Windows, EndBeforeTheTemplatesSuffix) {
     EXPECT_TRUE(engine.ok()) << engine.status();
     Request r = compressed(prompt_of(100, 5, 160), 3, std::move(kv));
     r.suffix_begin = suffix_begin;
-    EXPECT_EQ(answer(**engine, r).result.kv.kept_slots, (48 + 2) * 6);
+    EXPECT_GE(answer(**engine, r).result.kv.evicted_tokens, 100 - 48);
     return rows;
   };
   const KvOptions snapkv = {{"policy", "snapkv"}, {"budget", "48"}, {"window", "8"}};

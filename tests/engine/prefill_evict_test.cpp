@@ -15,6 +15,7 @@ std::vector<KvOptions> wishes() {
                              "snapkv-d", "kvcompress", "rkv", "triattention", "adakv"}) {
     KvOptions kv = {{"policy", policy},
                     {"budget", std::to_string(kBudget)},
+                    {"interval", "32"},
                     {"prefill_evict", "on"},
                     {"prefill_chunk", std::to_string(kChunk)}};
     const std::string name = policy;
@@ -26,13 +27,12 @@ std::vector<KvOptions> wishes() {
   return all;
 }
 
-// An engine whose pool holds `blocks` blocks and whose requests are compressed unless they say
-// otherwise: so it may be smaller than its longest sequence.
-EngineConfig small_pool(const ModelShape& shape, const KvOptions& kv, int step_rows,
-                        uint64_t blocks) {
+// An engine whose pool holds `blocks` blocks. Requests that say nothing of it are compressed, so
+// the pool may be smaller than the longest sequence.
+EngineConfig small_pool(const ModelShape& shape, int step_rows, uint64_t blocks) {
   EngineConfig c = tiny_config(shape, 4, blocks, kPrompt + 64);
   c.max_num_batched_tokens = step_rows;
-  c.kv = kv;
+  c.kv = {{"policy", "random"}, {"budget", "96"}, {"interval", "32"}};
   return c;
 }
 
@@ -65,7 +65,7 @@ Traced run_alone(const Request& request, const KvOptions& defaults, int step_row
   model.before_forward = [&](const StepBatch& b) {
     run.watch(b.seqs[0], b.positions[static_cast<size_t>(b.seqs[0].row)]);
   };
-  auto engine = EngineCore::start(model, small_pool(model.shape(), defaults, step_rows, blocks));
+  auto engine = EngineCore::start(model, small_pool(model.shape(), step_rows, blocks));
   EXPECT_TRUE(engine.ok()) << engine.status();
   if (engine.ok()) run.answer = answer(**engine, request);
   return run;
@@ -79,7 +79,7 @@ TEST(PrefillEvict, APromptFarLargerThanThePoolIsServed) {
   for (const KvOptions& kv : wishes()) {
     SCOPED_TRACE(words_of(kv));
     const Request request = compressed(prompt_of(kPrompt, 3, 160), 24, kv);
-    const Traced run = run_alone(request, kv, 64, kBlocks);
+    const Traced run = run_alone(request, 64, kBlocks);
     if (run.answer.tokens.size() != 24) {
       ADD_FAILURE() << run.answer.result.error;
       continue;
@@ -96,7 +96,7 @@ TEST(PrefillEvict, APromptFarLargerThanThePoolIsServed) {
       }
     }
     // What admission counts on is what it takes, and no more.
-    const EngineConfig c = small_pool(tiny, kv, 64, kBlocks);
+    const EngineConfig c = small_pool(tiny, 64, kBlocks);
     const KvModel model = kv_model(tiny, 16);
     const CacheShape shape{3, 2, 16, {0, 0, 0}};
     const auto plan = resolve_kv_plan(kv, c, model, kPrompt);
@@ -114,7 +114,7 @@ TEST(PrefillEvict, APromptFarLargerThanThePoolIsServed) {
 TEST(PrefillEvict, WithoutItTheSamePromptIsRefused) {
   KvOptions kv = wishes()[0];
   WatchedModel model;
-  auto engine = EngineCore::start(model, small_pool(model.shape(), kv, 64, 84));
+  auto engine = EngineCore::start(model, small_pool(model.shape(), 64, 84));
   ASSERT_TRUE(engine.ok()) << engine.status();
   kv["prefill_evict"] = "off";
   const auto refused = (*engine)->submit(compressed(prompt_of(kPrompt, 3, 160), 24, kv));
@@ -127,9 +127,9 @@ TEST(PrefillEvict, TheAnswerDependsOnTheRequestAlone) {
   for (const KvOptions& kv : wishes()) {
     SCOPED_TRACE(words_of(kv));
     const Request request = compressed(prompt_of(700, 3, 160), 16, kv);
-    const Traced run = run_alone(request, kv, 64, 96);
+    const Traced run = run_alone(request, 64, 96);
     for (const int step_rows : {17, 512}) {
-      const Traced other = run_alone(request, kv, step_rows, 40000);
+      const Traced other = run_alone(request, step_rows, 40000);
       expect_same_answer(other.answer, run.answer, fmt::format("{} rows a step", step_rows));
       EXPECT_EQ(other.watch.compacted_at, run.watch.compacted_at);
     }

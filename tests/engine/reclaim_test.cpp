@@ -41,9 +41,13 @@ TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
     EngineConfig config =
         tiny_config(model.shape(), 16, (kPrompt / 16 + 1) * kSequences * kTables * 103 / 100, 2200);
     config.max_num_batched_tokens = static_cast<int>(kPrompt * kSequences);
+    // The engine waits in this one's only step until all others are there.
+    const Request first = compressed({1}, 1, {{"policy", "full"}});
     auto engine = EngineCore::start(model, config);
     ASSERT_TRUE(engine.ok()) << engine.status();
     core = engine->get();
+    const auto gate = core->submit(first);
+    ASSERT_TRUE(gate.ok()) << gate.status();
     std::vector<std::shared_ptr<Generation>> running;
     for (uint64_t i = 0; i < kSequences; ++i) {
       auto g = core->submit(compressed(prompt_of(kPrompt, i, 160), 80, kv));
