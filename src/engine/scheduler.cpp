@@ -139,7 +139,9 @@ bool Scheduler::fits(const Sequence& newcomer) const {
   for (const auto& s : running_) {
     int64_t more = blocks_to_finish_prompt(*s) - s->cache.held_blocks();
     // The whole prompt was held once; after its compaction it is not needed again.
-    if (s->n_computed >= s->n_prompt) more = std::min(more, s->cache.blocks_needed(s->gap()));
+    if (s->compression && s->n_computed >= s->n_prompt) {
+      more = std::min(more, s->cache.blocks_needed(s->gap()));
+    }
     needed += std::max<int64_t>(0, more);
   }
   return needed <= pool_.free_count();

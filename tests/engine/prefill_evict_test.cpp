@@ -58,8 +58,7 @@ struct Traced {
 
 ModelShape tiny_shape() { return WatchedModel().shape(); }
 
-Traced run_alone(const Request& request, const KvOptions& defaults, int step_rows,
-                 uint64_t blocks) {
+Traced run_alone(const Request& request, int step_rows, uint64_t blocks) {
   WatchedModel model;
   Traced run;
   model.before_forward = [&](const StepBatch& b) {
