@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "api/loaded_model.h"
+#include "api/engine_setup.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/system.h"
 #include "engine/engine.h"
 
 namespace pagefold {
@@ -125,10 +124,10 @@ Status run(int argc, char** argv) {
   options.max_model_len = s.prompt + s.gen + 16;
   options.allow_long_context = true;
   options.max_num_seqs = static_cast<int>(s.batch);
-  PF_ASSIGN(LoadedModel model, load_model(options));
-  PF_ASSIGN(const EngineConfig config,
-            resolve_config(options, model.network->shape(), model.kv, available_memory()));
-  PF_ASSIGN(const std::unique_ptr<EngineCore> core, EngineCore::start(*model.network, config));
+  PF_ASSIGN(const EngineSetup setup, load_for_engine(options));
+  const LoadedModel& model = setup.model;
+  PF_ASSIGN(const std::unique_ptr<EngineCore> core,
+            EngineCore::start(*model.network, setup.config));
   PF_TRY(run_once(*core, model, {std::min<int64_t>(s.prompt, 32), 2, s.batch, 1}, {}, 1)
              .status());  // warm-up
   for (int64_t i = 0; i < s.repeat; ++i) {

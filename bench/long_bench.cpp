@@ -164,7 +164,7 @@ Status run(int argc, char** argv) {
   WatchedModel watched(*model.network, window,
                        options.threads > 0 ? options.threads : usable_cores());
   PF_ASSIGN(const EngineConfig config,
-            resolve_config(options, watched.shape(), model.kv_dtype, available_memory()));
+            resolve_config(options, watched.shape(), model.kv, available_memory()));
   PF_ASSIGN(const std::unique_ptr<EngineCore> core, EngineCore::start(watched, config));
   watched.watch(core.get());
   Request r;

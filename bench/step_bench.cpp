@@ -3,7 +3,7 @@
 //
 //   step_bench MODEL SPEC [SPEC ...] [repeat=20]
 //   SPEC = key=value,key=value ...  len (tokens a sequence, 8192) batch (1) rows (1, of each
-//          sequence) kv (auto) threads (0)
+//          sequence) kv (auto) kvv (auto) group (0) threads (0)
 //
 // The specs take turns (A B A B ...); prints the median step in milliseconds of each, tokens a
 // second, bytes of the cache read a second, and the ratio to the first. Blocks lie as the engine
@@ -55,6 +55,8 @@ class Bench {
     EngineOptions options;
     options.model = model;
     options.kv_cache_dtype = words.at("kv");
+    options.kv_cache_dtype_v = words.at("kvv");
+    options.kv_cache_group = std::stoi(words.at("group"));
     options.threads = std::stoi(words.at("threads"));
     PF_ASSIGN(b->model_, load_model(options));
     PF_TRY(b->prepare());
@@ -74,13 +76,8 @@ class Bench {
     const ModelShape& s = model_.network->shape();
     const int n_tables = s.n_layers * s.n_kv_heads;
     const int64_t a_table = (len_ + rows_ + kBlockSize - 1) / kBlockSize;
-    const KvShape kv{s.n_layers,
-                     s.n_kv_heads,
-                     s.head_dim,
-                     kBlockSize,
-                     model_.kv_dtype,
-                     model_.kv_dtype,
-                     static_cast<uint32_t>(a_table * n_tables * batch_)};
+    const KvShape kv =
+        kv_shape(s, model_.kv, kBlockSize, static_cast<uint32_t>(a_table * n_tables * batch_));
     const int rows = batch_ * rows_;
     PF_TRY(model_.network->init(kv, {rows, batch_, batch_}));
     std::vector<BlockId> all(kv.n_blocks);
@@ -102,8 +99,7 @@ class Bench {
       }
     }
     logits_.resize(static_cast<size_t>(batch_ * s.vocab_size));
-    cache_bytes_ =
-        static_cast<double>(model_.network->block_bytes(kv)) * static_cast<double>(kv.n_blocks);
+    cache_bytes_ = static_cast<double>(kv.block_bytes()) * static_cast<double>(kv.n_blocks);
     return ok_status();
   }
 

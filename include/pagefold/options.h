@@ -113,8 +113,8 @@ struct EngineOptions {
   int max_queued_requests = 1024;
   // Compression applied to requests that name none.
   KvOptions kv;
-  // Query statistics that requests may name ("calibration": NAME), as "NAME=PATH". See `pagefold
-  // calibrate`.
+  // Query statistics that requests may name ("calibration": NAME): "NAME=PATH", or the NAME of one
+  // that `pagefold calibrate -o NAME` put into the cache folder.
   std::vector<std::string> kv_calibrations;
   // "auto" picks the best the CPU has; scalar, avx2, avx512 force one (for tests and comparisons).
   std::string isa = "auto";

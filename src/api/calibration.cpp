@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/random.h"
+#include "engine/compression.h"
 
 namespace pagefold {
 namespace {
@@ -85,7 +86,7 @@ class Calibrator {
     Sums total(n_sums());
     for (const Sequence& s : sequences_) total.add(s.sums);
     QuerySums sums{rows_, total.re.data(), total.im.data(), total.abs.data()};
-    return calibration_from_sums(kv_model_of(shape_, kBlockSize), sums, model_.name);
+    return calibration_from_sums(kv_model(shape_, kBlockSize), sums, model_.name);
   }
 
  private:
@@ -208,20 +209,6 @@ class Calibrator {
 };
 
 }  // namespace
-
-KvModel kv_model_of(const ModelShape& shape, int block_size) {
-  KvModel m;
-  m.n_layers = shape.n_layers;
-  m.n_heads = shape.n_heads;
-  m.n_kv_heads = shape.n_kv_heads;
-  m.head_dim = shape.head_dim;
-  m.block_size = block_size;
-  m.layer_window = shape.layer_window;
-  m.context_length = shape.context_length;
-  m.inv_freq = shape.inv_freq;
-  m.attention_scaling = shape.rope_magnitude;
-  return m;
-}
 
 Result<CalibrationStats> calibrate(LoadedModel& model, const CalibrationOptions& options) {
   return Calibrator(model, options).run();

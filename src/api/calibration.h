@@ -25,7 +25,4 @@ struct CalibrationOptions {
 // options give the same bytes. Errors: a text of fewer than 16 tokens, no memory.
 Result<CalibrationStats> calibrate(LoadedModel& model, const CalibrationOptions& options);
 
-// What compression knows of a model.
-KvModel kv_model_of(const ModelShape& shape, int block_size);
-
 }  // namespace pagefold

@@ -1,21 +1,27 @@
 #include "api/calibrations.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
 
-#include "api/calibration.h"
+#include "base/cache_folder.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "formats/weights_key.h"
 #include "kv/calibration.h"
 
 namespace pagefold {
 namespace {
 
+namespace fs = std::filesystem;
 constexpr size_t kMaxBytes = 256 << 20;
+constexpr std::string_view kEnding = ".calibration";
 using Registry = std::map<std::string, std::shared_ptr<const CalibrationStats>, std::less<>>;
 
-Status add(const std::string& name, const std::filesystem::path& path, const KvModel& model,
-           Registry& all) {
+Status add(const std::string& name, const fs::path& path, const KvModel& model, Registry& all) {
   PF_ASSIGN(const std::string bytes, read_file(path, kMaxBytes));
   auto stats = read_calibration(bytes);
   if (!stats.ok()) return with_context(stats.status(), path.string());
@@ -25,35 +31,63 @@ Status add(const std::string& name, const std::filesystem::path& path, const KvM
   return ok_status();
 }
 
-std::filesystem::path own_file(const std::string& model) {
+bool is_name(std::string_view text) {
+  return !text.empty() && text.find_first_not_of(
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV"
+                              "WXYZ0123456789-_") == std::string_view::npos;
+}
+
+// auto and self are not names: they mean something else in a request.
+bool is_free_name(std::string_view text) {
+  return is_name(text) && text != "auto" && text != "self";
+}
+
+// "NAME=PATH", or NAME of the cache folder.
+Result<std::pair<std::string, fs::path>> named_file(const std::string& entry) {
+  const size_t equals = entry.find('=');
+  const std::string name = entry.substr(0, equals);
+  if (!is_free_name(name)) {
+    return bad_input(
+        "--kv-calibration: '{}' must be NAME=PATH, or the NAME of one that `pagefold calibrate -o "
+        "NAME` made; letters, digits, - and _, not auto or self",
+        entry);
+  }
+  if (equals != std::string::npos) return std::pair(name, fs::path(entry.substr(equals + 1)));
+  PF_ASSIGN(const fs::path folder, calibration_cache());
+  return std::pair(name, folder / (name + std::string(kEnding)));
+}
+
+// The file beside the model, else the one kept under the key of its weights.
+std::optional<fs::path> own_file(const ModelFiles& files) {
   std::error_code ec;
-  if (std::filesystem::is_directory(model, ec))
-    return std::filesystem::path(model) / "triattention.calibration";
-  return model + ".calibration";
+  fs::path beside = files.path;
+  if (files.gguf) {
+    beside += kEnding;
+  } else {
+    beside /= "triattention.calibration";
+  }
+  if (fs::exists(beside, ec)) return beside;
+  const auto folder = calibration_cache();
+  if (!folder.ok() || !fs::is_directory(*folder, ec)) return std::nullopt;  // nothing to look up
+  const fs::path kept = *folder / (weights_key(files.tensors()) + std::string(kEnding));
+  if (fs::exists(kept, ec)) return kept;
+  return std::nullopt;
 }
 
 }  // namespace
 
-Status register_calibrations(const EngineOptions& options, const ModelShape& shape,
-                             EngineConfig& config) {
-  const KvModel kv = kv_model_of(shape, options.block_size);
+Status register_calibrations(const EngineOptions& options, const ModelFiles& files,
+                             const KvModel& model, EngineConfig& config) {
   auto all = std::make_shared<Registry>();
   for (const std::string& entry : options.kv_calibrations) {
-    const size_t equals = entry.find('=');
-    const std::string name = entry.substr(0, equals);
-    if (equals == std::string::npos || name.empty() || name == "auto" || name == "self") {
-      return bad_input(
-          "--kv-calibration: '{}' must be NAME=PATH, with a name other than auto and self", entry);
-    }
-    PF_TRY(add(name, entry.substr(equals + 1), kv, *all));
-  }
-  std::error_code ec;
-  const std::filesystem::path own = own_file(options.model);
-  if (std::filesystem::exists(own, ec)) PF_TRY(add("auto", own, kv, *all));
-  for (const auto& [name, stats] : *all) {
-    if (name == "auto") continue;
+    PF_ASSIGN(const auto named, named_file(entry));
+    PF_TRY(add(named.first, named.second, model, *all));
     config.calibration_names += config.calibration_names.empty() ? "" : ", ";
-    config.calibration_names += name;
+    config.calibration_names += named.first;
+  }
+  if (const auto own = own_file(files)) {
+    PF_TRY(add("auto", *own, model, *all));
+    log::info("triattention: calibration=auto is {}", own->string());
   }
   config.find_calibration =
       [all](std::string_view name) -> std::shared_ptr<const CalibrationStats> {
@@ -61,6 +95,20 @@ Status register_calibrations(const EngineOptions& options, const ModelShape& sha
     return it == all->end() ? nullptr : it->second;
   };
   return ok_status();
+}
+
+Result<fs::path> calibration_output(const std::string& output, const ModelFiles& files) {
+  if (!output.empty() && !is_name(output)) return fs::path(output);
+  if (!output.empty() && !is_free_name(output)) {
+    return bad_input("-o {}: auto and self cannot be names; leave -o out for calibration=auto",
+                     output);
+  }
+  PF_ASSIGN(const fs::path folder, calibration_cache());
+  std::error_code ec;
+  fs::create_directories(folder, ec);
+  if (ec) return io_error("{}: {}", folder.string(), ec.message());
+  const std::string stem = output.empty() ? weights_key(files.tensors()) : output;
+  return folder / (stem + std::string(kEnding));
 }
 
 }  // namespace pagefold

@@ -99,22 +99,54 @@ std::optional<std::vector<int32_t>> encode_marked(const Tokenizer& tokenizer, st
   return ids;
 }
 
+// What the template writes after the last message: a mark at the end of its content shows where
+// that begins. nullopt: the message is no plain text, or the template does not end with it.
+std::optional<std::string> text_after_last_message(const ChatTemplate& chat, Json context,
+                                                   const Sentinels& s, std::string_view rendered) {
+  const auto messages = context.find("messages");
+  if (messages == context.end() || !messages->is_array() || messages->empty()) return std::nullopt;
+  Json& last = messages->back();
+  if (!last.is_object() || !last.contains("content") || !last["content"].is_string()) {
+    return std::nullopt;
+  }
+  last["content"] = last["content"].get<std::string>() + s.end;
+  const auto marked = chat.render(context);
+  if (!marked.ok()) return std::nullopt;
+  const size_t at = marked->rfind(s.end);
+  if (at == std::string::npos) return std::nullopt;
+  std::string suffix = marked->substr(at + s.end.size());
+  if (!rendered.ends_with(suffix)) return std::nullopt;
+  return suffix;
+}
+
+// Tokens at the end of `ids` that are the suffix's. A token that a message and the suffix share is
+// the message's.
+int64_t suffix_tokens(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                      std::string_view suffix) {
+  if (suffix.empty()) return 0;
+  const std::vector<int32_t> own = tokenizer.encode(suffix, false, true);
+  const auto n = std::min(own.size(), ids.size());
+  size_t same = 0;
+  while (same < n && own[own.size() - 1 - same] == ids[ids.size() - 1 - same]) ++same;
+  return static_cast<int64_t>(same);
+}
+
 }  // namespace
 
-Result<std::vector<int32_t>> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                         const SpecialPieces& special, Json context,
-                                         const ChatPromptOptions& options) {
+Result<ChatPrompt> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                               const SpecialPieces& special, Json context,
+                               const ChatPromptOptions& options) {
   const bool forged = any_string(context, special);
-  Sentinels s;
-  if (forged || options.continues) {
-    auto chosen = choose_sentinels(dump_json(context), chat.source());
-    if (!chosen) return bad_input("too many private-use characters");
-    s = *std::move(chosen);
+  const bool find_suffix = options.find_suffix && !options.continues;
+  std::optional<Sentinels> s;
+  if (forged || options.continues || find_suffix) {
+    s = choose_sentinels(dump_json(context), chat.source());
+    if (!s && (forged || options.continues)) return bad_input("too many private-use characters");
   }
-  if (forged) context = marked(context, special, s);
+  if (forged) context = marked(context, special, *s);
   if (options.continues) {
     Json& last = context["messages"].back()["content"];
-    last = last.get<std::string>() + s.end;
+    last = last.get<std::string>() + s->end;
   }
   const auto piece = [&](int32_t id) { return id >= 0 ? tokenizer.piece(id) : std::string(); };
   context["bos_token"] = piece(tokenizer.bos());
@@ -124,24 +156,29 @@ Result<std::vector<int32_t>> chat_prompt(const Tokenizer& tokenizer, const ChatT
     return bad_input("the model's chat template refuses them: {}", message_of(rendered.status()));
   }
   if (options.continues) {
-    const size_t end = rendered->rfind(s.end);
+    const size_t end = rendered->rfind(s->end);
     if (end == std::string::npos) {
       return bad_input("continue_final_message: the template does not show the last message");
     }
     rendered->resize(end);
   }
-  std::vector<int32_t> ids;
+  ChatPrompt prompt;
   if (forged) {
-    auto kept_apart = encode_marked(tokenizer, *rendered, s, options.add_special);
+    auto kept_apart = encode_marked(tokenizer, *rendered, *s, options.add_special);
     if (!kept_apart) {
       return bad_input("special tokens in them cannot be kept apart from the template");
     }
-    ids = *std::move(kept_apart);
+    prompt.tokens = *std::move(kept_apart);
   } else {
-    ids = tokenizer.encode(*rendered, options.add_special, true);
+    prompt.tokens = tokenizer.encode(*rendered, options.add_special, true);
   }
-  if (ids.empty()) return bad_input("the template makes an empty prompt of them");
-  return ids;
+  if (prompt.tokens.empty()) return bad_input("the template makes an empty prompt of them");
+  prompt.suffix_begin = static_cast<int64_t>(prompt.tokens.size());
+  if (find_suffix && s) {
+    const auto suffix = text_after_last_message(chat, std::move(context), *s, *rendered);
+    if (suffix) prompt.suffix_begin -= suffix_tokens(tokenizer, prompt.tokens, *suffix);
+  }
+  return prompt;
 }
 
 }  // namespace pagefold

@@ -18,13 +18,22 @@ struct ChatPromptOptions {
   bool continues = false;
   // The tokenizer adds its own beginning; the template usually writes it.
   bool add_special = false;
+  // ChatPrompt::suffix_begin is wanted: the template runs twice.
+  bool find_suffix = false;
+};
+
+struct ChatPrompt {
+  std::vector<int32_t> tokens;
+  // From here on the tokens are the template's own, after the last message ("<|im_end|>\n
+  // <|im_start|>assistant\n"); tokens.size() when there are none or they cannot be told apart.
+  int64_t suffix_begin = 0;
 };
 
 // context: what the template reads ("messages", "tools", "add_generation_prompt" ...); bos_token
 // and eos_token are set here. Text of the conversation never becomes a control token. The ids are
 // not empty; errors are the caller's input.
-Result<std::vector<int32_t>> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                         const SpecialPieces& special, Json context,
-                                         const ChatPromptOptions& options);
+Result<ChatPrompt> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                               const SpecialPieces& special, Json context,
+                               const ChatPromptOptions& options);
 
 }  // namespace pagefold

@@ -8,21 +8,16 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/threads.h"
-#include "model/load.h"
 
 namespace pagefold {
 namespace {
 
-Status resolve_types(const EngineOptions& options, const ModelFiles& files, EngineConfig serving,
-                     LoadedModel& m) {
+Status resolve_types(const EngineOptions& options, const ModelFiles& files, LoadedModel& m) {
   PF_ASSIGN(const DTypeChoice choice, choose_dtype(options.dtype, stored_types(files)));
   m.dtype = choice.dtype;
   PF_ASSIGN(m.kv, resolve_kv_format(
                       {options.kv_cache_dtype, options.kv_cache_dtype_v, options.kv_cache_group},
                       m.dtype, files.config.kv));
-  const ModelShape shape = model_shape(files.config);
-  if (!serving.find_calibration) PF_TRY(register_calibrations(options, shape, serving));
-  PF_TRY(check_before_loading(options, shape, m.kv, serving));
   if (!choice.info.empty()) log::info("{}", choice.info);
   if (!choice.warning.empty()) log::warn("{}", choice.warning);
   if (const std::string text = kv_format_warning(m.kv); !text.empty()) log::warn("{}", text);
@@ -77,7 +72,7 @@ std::string default_name(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig serving) {
+Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.path = options.model;
@@ -87,7 +82,8 @@ Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig servin
   PF_ASSIGN(files.quant, choose_quantization(options.quantization, std::move(files.quant)));
   PF_ASSIGN(const Activations activations, parse_activations(options.activations));
   PF_TRY(check_activations(files, activations));
-  PF_TRY(resolve_types(options, files, std::move(serving), m));
+  PF_TRY(resolve_types(options, files, m));
+  if (check) PF_TRY(check(files, m));
   PF_TRY(load_text(files, m));
 
   NetworkOptions network;

@@ -2,13 +2,14 @@
 // defaults.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "model/load.h"
 #include "model/model.h"
 #include "pagefold/options.h"
 #include "text/chat_template.h"
@@ -40,8 +41,9 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 
-// Everything that can be refused without the weights is, first. serving: see check_before_loading;
-// the calibrations that the options name are read for it unless it has its own.
-Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig serving = {});
+// Called when the headers are read and the types are chosen, before anything that takes time; an
+// error ends the loading.
+using ModelCheck = std::function<Status(const ModelFiles& files, const LoadedModel& model)>;
+Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check = {});
 
 }  // namespace pagefold

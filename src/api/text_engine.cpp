@@ -3,10 +3,8 @@
 #include <atomic>
 #include <utility>
 
-#include "api/calibrations.h"
 #include "api/chat_prompt.h"
-#include "api/loaded_model.h"
-#include "base/system.h"
+#include "api/engine_setup.h"
 #include "engine/engine.h"
 #include "pagefold/pagefold.h"
 #include "text/stream_decoder.h"
@@ -86,10 +84,7 @@ class TextEngine final : public Engine {
   TextEngine(LoadedModel model, KvOptions kv)
       : model_(std::move(model)), special_(*model_.tokenizer), kv_(std::move(kv)) {}
 
-  Status start(const EngineOptions& options) {
-    PF_ASSIGN(EngineConfig config,
-              resolve_config(options, model_.network->shape(), model_.kv, available_memory()));
-    PF_TRY(register_calibrations(options, model_.network->shape(), config));
+  Status start(const EngineConfig& config) {
     PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
     return ok_status();
   }
@@ -97,7 +92,7 @@ class TextEngine final : public Engine {
   Result<std::unique_ptr<TextStream>> generate(std::string_view prompt,
                                                const SamplingOptions& sampling,
                                                const KvOptions& kv) override {
-    return submit(model_.tokenizer->encode(prompt, true, true), sampling, kv, false);
+    return submit({model_.tokenizer->encode(prompt, true, true), 0}, sampling, kv, false);
   }
 
   Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
@@ -109,15 +104,17 @@ class TextEngine final : public Engine {
     for (const Message& m : messages) {
       context["messages"].push_back({{"role", m.role}, {"content", m.content}});
     }
-    PF_ASSIGN(std::vector<int32_t> tokens, chat_prompt(*model_.tokenizer, *model_.chat_template,
-                                                       special_, std::move(context), {}));
+    PF_ASSIGN(ChatPrompt prompt,
+              chat_prompt(*model_.tokenizer, *model_.chat_template, special_, std::move(context),
+                          {.find_suffix = !(kv.empty() ? kv_ : kv).empty()}));
     SamplingOptions chosen = sampling;
     if (!chosen.max_tokens && model_.defaults.max_new_tokens) {
-      const int64_t room = core_->config().max_model_len - static_cast<int64_t>(tokens.size());
+      const int64_t room =
+          core_->config().max_model_len - static_cast<int64_t>(prompt.tokens.size());
       chosen.max_tokens =
           std::clamp<int64_t>(*model_.defaults.max_new_tokens, 1, std::max<int64_t>(1, room));
     }
-    return submit(std::move(tokens), chosen, kv, true);
+    return submit(std::move(prompt), chosen, kv, true);
   }
 
   SamplingOptions default_sampling() const override {
@@ -134,12 +131,12 @@ class TextEngine final : public Engine {
   }
 
  private:
-  Result<std::unique_ptr<TextStream>> submit(std::vector<int32_t> tokens,
-                                             const SamplingOptions& sampling, const KvOptions& kv,
-                                             bool at_text_start) {
+  Result<std::unique_ptr<TextStream>> submit(ChatPrompt prompt, const SamplingOptions& sampling,
+                                             const KvOptions& kv, bool at_text_start) {
     Request r;
     r.id = fmt::format("local-{}", ++count_);
-    r.tokens = std::move(tokens);
+    r.tokens = std::move(prompt.tokens);
+    r.suffix_begin = prompt.suffix_begin;
     r.sampling = sampling;
     r.eos_token_ids = model_.eos_token_ids;
     r.kv = kv.empty() ? kv_ : kv;
@@ -161,9 +158,9 @@ class TextEngine final : public Engine {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
-  PF_ASSIGN(LoadedModel model, load_model(options));
-  auto engine = std::make_unique<TextEngine>(std::move(model), options.kv);
-  PF_TRY(engine->start(options));
+  PF_ASSIGN(EngineSetup setup, load_for_engine(options));
+  auto engine = std::make_unique<TextEngine>(std::move(setup.model), options.kv);
+  PF_TRY(engine->start(setup.config));
   return engine;
 }
 

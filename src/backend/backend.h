@@ -145,6 +145,11 @@ struct KvMemory {
   uint64_t released_bytes = 0;   // given back to the operating system
   uint64_t release_calls = 0;    // system calls for it
   uint64_t commit_calls = 0;     // and for committing
+  friend KvMemory operator+(const KvMemory& a, const KvMemory& b) {
+    return {a.committed_bytes + b.committed_bytes, a.spare_bytes + b.spare_bytes,
+            a.released_bytes + b.released_bytes, a.release_calls + b.release_calls,
+            a.commit_calls + b.commit_calls};
+  }
 };
 
 class Backend {
@@ -244,7 +249,7 @@ class Backend {
   virtual KvMemory kv_memory() const { return {}; }
   // Elements that were beyond the largest finite value of an fp8 cache and were cut off, so far.
   virtual uint64_t kv_saturated() const { return 0; }
-  virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the arena
+  virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the cache
 };
 
 // What a matmul by quantised weights reads its inputs as. automatic: 16 bits where the source

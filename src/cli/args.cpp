@@ -131,6 +131,7 @@ void add_compression(CLI::App& app, EngineOptions& e) {
       {"recent", "newest slots that are always kept"},
       {"protect-prompt", "on: the prompt is kept, on top of the budget"},
       {"packing", "order, fill, block, off"},
+      {"prefill-evict", "on: long prompts are compacted while they are read"},
       {"release", "os: free memory leaves the process; pool: it stays"},
   };
   for (const auto& [name, help] : keys) {
@@ -141,8 +142,8 @@ void add_compression(CLI::App& app, EngineOptions& e) {
       return ok_status();
     });
   }
-  repeated(app, "--kv-calibration", "NAME=PATH: query statistics that triattention may name",
-           [&e](Text text) {
+  repeated(app, "--kv-calibration",
+           "NAME or NAME=PATH: query statistics that triattention may name", [&e](Text text) {
              e.kv_calibrations.push_back(text);
              return ok_status();
            });
@@ -205,6 +206,8 @@ void add_serve(CLI::App& app, ServeCommand& c) {
   text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
   integer(app, "--min-kv-interval", c.min_kv_interval, 1, 1 << 20,
           "least kv.interval that a request may ask for");
+  word(app, "--max-kv-cost", c.max_kv_cost, {"linear", "quadratic"},
+       "most expensive policies that a request may ask for; linear refuses rkv");
   integer(app, "--port", c.port, 0, 65535, "port (default 8000); 0 = any free one");
   flag(app, "--api-key", "clients must send this key; also PAGEFOLD_API_KEY",
        [&c](Text text) -> Status {
@@ -264,7 +267,8 @@ void add_calibrate(CLI::App& app, CalibrateCommand& c) {
   add_engine(app, c.engine);
   text_flag(app, "--text", c.text,
             "a text to read; without one the model writes its own, of --tokens tokens");
-  text_flag(app, "-o,--output", c.output, "file to write")->required();
+  text_flag(app, "-o,--output", c.output,
+            "a path, or a name for --kv-calibration NAME; default: kept for calibration=auto");
   count(app, "-n,--tokens", c.tokens, 16,
         "most tokens to read (default 32768) or to write (default 8192)");
   add_seed(app, c.seed, "stream of random numbers of the text the model writes");

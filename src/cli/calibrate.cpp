@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "api/calibration.h"
+#include "api/calibrations.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/progress.h"
@@ -35,9 +36,12 @@ Status calibrate_command(const CalibrateCommand& command) {
     if (options.text.empty()) return bad_input("{}: the text is empty", command.text);
   }
   PF_ASSIGN(engine.model, resolve_model(engine.model));
-  EngineConfig none;  // statistics that lie there may not match: they are about to be replaced
-  none.find_calibration = [](std::string_view) { return nullptr; };
-  PF_ASSIGN(LoadedModel model, load_model(engine, none));
+  std::filesystem::path output;
+  PF_ASSIGN(LoadedModel model,
+            load_model(engine, [&](const ModelFiles& files, const LoadedModel&) -> Status {
+              PF_ASSIGN(output, calibration_output(command.output, files));
+              return ok_status();
+            }));
   std::unique_ptr<Progress> bar;
   options.progress = [&](int64_t done, int64_t total) {
     if (!bar) bar = std::make_unique<Progress>("calibrating", static_cast<uint64_t>(total));
@@ -49,9 +53,9 @@ Status calibrate_command(const CalibrateCommand& command) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string bytes = write_calibration(stats);
-  PF_TRY(write_file_atomic(command.output, bytes));
+  PF_TRY(write_file_atomic(output, bytes));
   if (command.json) {
-    const Json out = {{"output", command.output},
+    const Json out = {{"output", output.string()},
                       {"model", stats.model},
                       {"tokens", stats.rows},
                       {"layers", stats.n_layers},
@@ -66,7 +70,7 @@ Status calibrate_command(const CalibrateCommand& command) {
     print_text(
         stdout,
         fmt::format("{}: statistics of {} queries of {} layers x {} heads, concentration {:.3f}\n",
-                    command.output, stats.rows, stats.n_layers, stats.n_heads,
+                    output.string(), stats.rows, stats.n_layers, stats.n_heads,
                     concentration(stats)));
   }
   return stdout_ok() ? ok_status() : io_error("standard output does not take the answer");

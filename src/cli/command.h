@@ -24,6 +24,7 @@ struct ServeCommand {
   EngineOptions engine;
   std::string host = "127.0.0.1";
   int64_t min_kv_interval = 1;
+  std::string max_kv_cost = "quadratic";  // or linear
   int port = 8000;
   std::string api_key;
   bool json = false;
@@ -73,8 +74,8 @@ struct ReclaimCommand {
 };
 struct CalibrateCommand {
   EngineOptions engine;
-  std::string text;  // a file; empty: the model writes its own
-  std::string output;
+  std::string text;    // a file; empty: the model writes its own
+  std::string output;  // a path, a name, or empty: see calibration_output
   int64_t tokens = 0;  // most tokens of text; 0: the default of calibrate()
   uint64_t seed = 0;
   bool json = false;

@@ -1,10 +1,8 @@
 #include <cstdio>
 
-#include "api/calibrations.h"
-#include "api/loaded_model.h"
+#include "api/engine_setup.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/system.h"
 #include "cli/command.h"
 #include "cli/numbers.h"
 #include "cli/output.h"
@@ -44,17 +42,15 @@ void print_examples(const LoadedModel& model, const ServerOptions& options) {
 Status start_and_serve(const ServeCommand& command) {
   EngineOptions engine = command.engine;
   PF_ASSIGN(engine.model, resolve_model(engine.model));
-  EngineConfig serving;
-  serving.allow_packing_off = false;  // it shows the problem; a server is there to solve it
-  serving.min_kv_interval = command.min_kv_interval;
-  PF_ASSIGN(const LoadedModel model, load_model(engine, serving));
+  PF_ASSIGN(const EngineSetup setup,
+            load_for_engine(engine, {.allow_packing_off = false,
+                                     .min_kv_interval = command.min_kv_interval,
+                                     .most_policy_cost = command.max_kv_cost == "linear"
+                                                             ? PolicyCost::linear
+                                                             : PolicyCost::quadratic}));
+  const LoadedModel& model = setup.model;
   log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
-  PF_ASSIGN(EngineConfig config,
-            resolve_config(engine, model.network->shape(), model.kv, available_memory()));
-  config.allow_packing_off = serving.allow_packing_off;
-  config.min_kv_interval = serving.min_kv_interval;
-  PF_TRY(register_calibrations(engine, model.network->shape(), config));
-  PF_ASSIGN(const auto core, EngineCore::start(*model.network, config));
+  PF_ASSIGN(const auto core, EngineCore::start(*model.network, setup.config));
 
   ServerOptions options;
   options.host = command.host;

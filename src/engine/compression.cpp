@@ -6,13 +6,13 @@
 
 namespace pagefold {
 
-KvModel kv_model(const EngineConfig& config, const ModelShape& m) {
+KvModel kv_model(const ModelShape& m, int block_size) {
   KvModel kv;
   kv.n_layers = m.n_layers;
   kv.n_heads = m.n_heads;
   kv.n_kv_heads = m.n_kv_heads;
   kv.head_dim = m.head_dim;
-  kv.block_size = config.block_size;
+  kv.block_size = block_size;
   kv.layer_window = m.layer_window;
   kv.context_length = m.context_length;
   kv.inv_freq = m.inv_freq;
@@ -28,6 +28,7 @@ Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
   limits.sizing = sizing;
   limits.allow_off = config.allow_packing_off;
   limits.min_interval = config.min_kv_interval;
+  limits.most_cost = config.most_policy_cost;
   limits.calibration = config.find_calibration;
   limits.calibration_names = config.calibration_names;
   PF_ASSIGN(KvPlan plan, parse_kv_options(request, config.kv, model, limits, n_prompt));

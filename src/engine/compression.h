@@ -14,7 +14,8 @@
 
 namespace pagefold {
 
-KvModel kv_model(const EngineConfig& config, const ModelShape& model);
+// What compression knows of a model.
+KvModel kv_model(const ModelShape& model, int block_size);
 
 // sizing: before calibrations are registered; the plan serves footprints alone.
 // The plan of a request's words on top of the engine's default ones. n_prompt 0: of the defaults

@@ -90,7 +90,7 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
       std::min<uint64_t>(config.kv_cache_memory_bytes / block_bytes, kNoBlock - 1);
   PoolSize size;
   size.n_blocks = static_cast<uint32_t>(blocks);
-  const KvModel kv = kv_model(config, model);
+  const KvModel kv = kv_model(model, config.block_size);
   PF_ASSIGN(const std::shared_ptr<const KvPlan> plan,
             resolve_kv_plan({}, config, kv, 0, /*sizing=*/true));
   // With a default budget a long answer needs no more than the budget; a request that needs more is
@@ -154,25 +154,17 @@ void warn_of_limits(const EngineOptions& options, const ModelShape& model,
 
 }  // namespace
 
-Status check_before_loading(const EngineOptions& options, const ModelShape& model,
-                            const KvFormat& kv_format, const EngineConfig& serving) {
-  PF_ASSIGN(EngineConfig config, resolve_limits(options, model, kv_format));
-  config.allow_packing_off = serving.allow_packing_off;
-  config.min_kv_interval = serving.min_kv_interval;
-  config.find_calibration = serving.find_calibration;
-  config.calibration_names = serving.calibration_names;
-  PF_TRY(resolve_kv_plan({}, config, kv_model(config, model), 0).status());
-  if (options.kv_cache_memory_bytes == 0) return ok_status();
-  config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
-  return pool_size(config, model, kv_format.block_bytes(model.head_dim, config.block_size))
-      .status();
-}
-
 Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
                                     const KvFormat& kv_format, uint64_t free_memory) {
   PF_ASSIGN(EngineConfig config, resolve_limits(options, model, kv_format));
   warn_of_limits(options, model, config);
-  const uint64_t block_bytes = kv_format.block_bytes(model.head_dim, config.block_size);
+  PF_TRY(fit_pool(options, model, free_memory, config));
+  return config;
+}
+
+Status fit_pool(const EngineOptions& options, const ModelShape& model, uint64_t free_memory,
+                EngineConfig& config) {
+  const uint64_t block_bytes = config.kv_format.block_bytes(model.head_dim, config.block_size);
   config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
   if (options.kv_cache_memory_bytes == 0) {
     const auto share =
@@ -184,8 +176,7 @@ Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelSha
     config.kv_cache_memory_bytes = std::min(share, useful);
   }
   config.kv_cache_memory_bytes -= config.kv_cache_memory_bytes % block_bytes;
-  PF_TRY(pool_size(config, model, block_bytes).status());
-  return config;
+  return pool_size(config, model, block_bytes).status();
 }
 
 }  // namespace pagefold

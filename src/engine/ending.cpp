@@ -6,7 +6,7 @@
 namespace pagefold {
 namespace {
 
-KvUsage usage_of(const Sequence& s, uint64_t block_bytes) {
+KvUsage usage_of(const Sequence& s, uint64_t block_bytes, uint64_t bounds_bytes) {
   const CacheShape& shape = s.cache.shape();
   const double tables = shape.n_tables();
   KvUsage u;
@@ -27,9 +27,10 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes) {
   u.blocks_read = s.quest_blocks_read[0];
   u.blocks_full = s.quest_blocks_read[1];
   u.scored_ms = s.scored_s * 1e3;
+  if (s.plan->quest_tokens > 0) u.aux_bytes = static_cast<uint64_t>(u.blocks) * bounds_bytes;
   if (!s.compression) return u;
   const CompressionCounts& c = s.compression->counts();
-  u.aux_bytes = static_cast<uint64_t>(s.compression->signals().bytes());
+  u.aux_bytes += static_cast<uint64_t>(s.compression->signals().bytes());
   u.compactions = c.compactions;
   u.moved_bytes =
       static_cast<uint64_t>(c.moved_slots) * block_bytes / static_cast<uint64_t>(shape.block_size) +
@@ -40,7 +41,7 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes) {
 }  // namespace
 
 GenerationResult end_of(Sequence& s, FinishReason reason, uint64_t block_bytes,
-                        Clock::time_point now) {
+                        uint64_t bounds_bytes, Clock::time_point now) {
   GenerationResult r;
   r.reason = reason;
   r.prompt_tokens = s.n_prompt;
@@ -53,7 +54,7 @@ GenerationResult end_of(Sequence& s, FinishReason reason, uint64_t block_bytes,
   r.kv_blocks = s.cache.held_blocks();
   r.kv_bytes = static_cast<uint64_t>(r.kv_blocks) * block_bytes;
   r.kv_peak_bytes = static_cast<uint64_t>(s.peak_blocks) * block_bytes;
-  r.kv = usage_of(s, block_bytes);
+  r.kv = usage_of(s, block_bytes, bounds_bytes);
   return r;
 }
 

@@ -55,6 +55,7 @@ struct EngineCore::Impl {
   void add_prompt_logprobs(Sequence& s, int64_t row_index, const float* row);
   void advance(const StepPlan& plan);
   void compact();
+  void count_compaction(Sequence& s);
   void copy_shared(const StepPlan& plan);
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
@@ -107,7 +108,7 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
     : model(m),
       config(c),
       shape(cache_shape(c, m.shape())),
-      kv(kv_model(c, m.shape())),
+      kv(kv_model(m.shape(), c.block_size)),
       size(s),
       block_bytes(block_bytes_in),
       vocab(static_cast<size_t>(m.shape().vocab_size)),
@@ -282,23 +283,31 @@ void EngineCore::Impl::copy_shared(const StepPlan& plan) {
 void EngineCore::Impl::compact() {
   scheduler.for_running([this](Sequence& s) {
     if (s.scheduled_rows == 0 || !s.compression) return;
-    const CompressionCounts before = s.compression->counts();
-    if (!compaction.run(s, freed, [this] { give_back(); })) return;
-    const CompressionCounts& after = s.compression->counts();
-    ++counters.compactions;
-    counters.evicted_slots += static_cast<uint64_t>(after.evicted_slots - before.evicted_slots);
-    counters.moved_slots += static_cast<uint64_t>(after.moved_slots - before.moved_slots);
-    counters.compaction_freed_blocks +=
-        static_cast<uint64_t>(after.freed_blocks - before.freed_blocks);
+    if (compaction.run(s, freed, [this] { give_back(); })) count_compaction(s);
   });
   give_back();
   counters.scoring_s = compaction.times().scored_s;
   counters.moving_s = compaction.times().moved_s;
 }
 
+// After a pause a sequence goes through its compactions again; they count once, as in its usage.
+void EngineCore::Impl::count_compaction(Sequence& s) {
+  const CompressionCounts& now = s.compression->counts();
+  if (now.compactions <= s.counted.compactions) {
+    ++counters.compactions_again;
+    return;
+  }
+  ++counters.compactions;
+  counters.evicted_slots += static_cast<uint64_t>(now.evicted_slots - s.counted.evicted_slots);
+  counters.moved_slots += static_cast<uint64_t>(now.moved_slots - s.counted.moved_slots);
+  counters.compaction_freed_blocks +=
+      static_cast<uint64_t>(now.freed_blocks - s.counted.freed_blocks);
+  s.counted = now;
+}
+
 void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error) {
   const auto now = Clock::now();
-  GenerationResult result = end_of(*s, reason, block_bytes, now);
+  GenerationResult result = end_of(*s, reason, block_bytes, model.page_bounds_bytes(), now);
   result.error = std::move(error);
   count_end(*s, result, now, counters);
   if (!result.error.empty()) log::error("{}: {}", s->request.id, result.error);
@@ -382,7 +391,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::start(LanguageModel& model,
            "an engine config comes from resolve_config");
   const ModelShape& m = model.shape();
   // A wrong default policy is refused now, not with the first request.
-  PF_TRY(resolve_kv_plan({}, config, kv_model(config, m), 0).status());
+  PF_TRY(resolve_kv_plan({}, config, kv_model(m, config.block_size), 0).status());
   KvShape kv = kv_shape(m, config.kv_format, config.block_size, 0);
   const uint64_t block_bytes = model.block_bytes(kv);
   PF_ASSIGN(const PoolSize size, pool_size(config, m, block_bytes));

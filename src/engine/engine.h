@@ -25,18 +25,17 @@ struct EngineConfig {
   KvOptions kv;                   // compression of requests that name none
   bool allow_packing_off = true;  // "off" only shows the problem: not for serving
   int64_t min_kv_interval = 1;    // least interval a request may ask for
+  PolicyCost most_policy_cost = PolicyCost::quadratic;
   FindCalibration find_calibration;
   std::string calibration_names;
 };
-// Checks the options against the model (max_model_len, block size, sizes) and fills defaults.
-// free_memory: bytes free on the machine now.
+// Checks the options against the model (max_model_len, block size, sizes, the default compression)
+// and fills defaults. free_memory: bytes free on the machine now.
 Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
                                     const KvFormat& kv_format, uint64_t free_memory);
-// What resolve_config and EngineCore::start will refuse whatever memory is free, before weights are
-// read: option ranges, a wrong compression policy, a pool of kv_cache_memory_bytes that is too
-// small. serving: its limits on compression and its calibrations count.
-Status check_before_loading(const EngineOptions& options, const ModelShape& model,
-                            const KvFormat& kv_format, const EngineConfig& serving);
+// Only the size of the pool: for a config that was made before the weights took their memory.
+Status fit_pool(const EngineOptions& options, const ModelShape& model, uint64_t free_memory,
+                EngineConfig& config);
 
 class EngineCore {
  public:

@@ -28,9 +28,10 @@ struct EngineMetrics {
   // counters
   uint64_t prompt_tokens = 0, generation_tokens = 0, steps = 0, preemptions = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
-  // compression: counters, then gauges over running sequences (slots of all tables)
+  // compression: counters, then gauges over running sequences (slots of all tables). What a paused
+  // sequence does again counts in compactions_again alone; times hold all work.
   uint64_t compactions = 0, evicted_slots = 0, moved_slots = 0, compaction_freed_blocks = 0;
-  uint64_t kv_released_bytes = 0;
+  uint64_t compactions_again = 0, kv_released_bytes = 0;
   uint64_t kv_saturated = 0;  // elements that an fp8 cache cut off
   double scoring_s = 0, moving_s = 0;
   int64_t logical_slots = 0, held_slots = 0, running_blocks = 0;

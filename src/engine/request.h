@@ -20,7 +20,10 @@ namespace pagefold {
 struct Request {
   std::string id;               // for logs; made by the front end
   std::vector<int32_t> tokens;  // the prompt, at least one token
-  SamplingOptions sampling;     // stop strings are matched by the front end, which then cancels
+  // From this token on the prompt is a chat template's suffix, which policies with an observation
+  // window leave out of it. 0: there is none.
+  int64_t suffix_begin = 0;
+  SamplingOptions sampling;  // stop strings are matched by the front end, which then cancels
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
 };

@@ -13,6 +13,17 @@ namespace {
 // Share of the pool that admission leaves for the decoding of what already runs.
 constexpr uint32_t kWatermarkDivisor = 50;
 
+std::unique_ptr<SequenceCompression> compression_of(const Sequence& s, const KvModel& kv) {
+  const KvPlan& plan = *s.plan;
+  const int64_t prompt =
+      plan.prefill_evict ? std::min(s.n_prompt, plan.budget + plan.prefill_chunk) : s.n_prompt;
+  const int64_t slots =
+      std::min(s.n_prompt + s.max_tokens, prompt + plan.budget + 2 * plan.interval);
+  const int64_t suffix = s.request.suffix_begin;
+  return std::make_unique<SequenceCompression>(kv, s.plan, s.n_prompt,
+                                               suffix > 0 ? suffix : s.n_prompt, slots);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv,
@@ -126,7 +137,12 @@ bool Scheduler::fits(const Sequence& newcomer) const {
   if (running_.empty()) return true;
   int64_t needed = blocks_to_finish_prompt(newcomer) + pool_.total() / kWatermarkDivisor;
   for (const auto& s : running_) {
-    needed += std::max<int64_t>(0, blocks_to_finish_prompt(*s) - s->cache.held_blocks());
+    int64_t more = blocks_to_finish_prompt(*s) - s->cache.held_blocks();
+    // The whole prompt was held once; after its compaction it is not needed again.
+    if (s->compression && s->n_computed >= s->n_prompt) {
+      more = std::min(more, s->cache.blocks_needed(s->gap()));
+    }
+    needed += std::max<int64_t>(0, more);
   }
   return needed <= pool_.free_count();
 }
@@ -142,12 +158,7 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
       s->tokens.reserve(static_cast<size_t>(s->n_prompt + s->max_tokens));
       ++newly_admitted_;
     }
-    if (s->plan->evicts()) {
-      s->compression = std::make_unique<SequenceCompression>(
-          kv_, s->plan, s->n_prompt, s->n_prompt,
-          std::min(s->n_prompt + s->max_tokens,
-                   s->n_prompt + s->plan->budget + 2 * s->plan->interval));
-    }
+    if (s->plan->evicts()) s->compression = compression_of(*s, kv_);
     Sequence& added = *s;
     PF_DCHECK(running_.empty() || running_.back()->arrival < s->arrival);
     running_.push_back(std::move(s));

@@ -65,6 +65,7 @@ struct Sequence {
   int64_t peak_blocks = 0;
   std::shared_ptr<const KvPlan> plan;                // never null
   std::unique_ptr<SequenceCompression> compression;  // null: nothing is ever evicted
+  CompressionCounts counted;                         // what the engine's counters know of
   SeqSignals signals;                                // of the step being planned
   int64_t quest_blocks_read[2] = {0, 0};             // read, and what a full pass would have read
   double scored_s = 0;

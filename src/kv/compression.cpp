@@ -35,9 +35,12 @@ SequenceCompression::SequenceCompression(const KvModel& model, std::shared_ptr<c
       plan_(std::move(plan)),
       signals_(model, plan_->policy->needs(plan_->params), expected_slots) {
   PF_CHECK(plan_->evicts(), "a policy that evicts nothing has no compression state");
-  state_.n_prompt = n_prompt;
-  state_.window_end =
-      plan_->window_before_suffix ? std::clamp<int64_t>(window_end, 1, n_prompt) : n_prompt;
+  state_.n_prompt = state_.window_end = n_prompt;
+  // No row sees the suffix then, so it must be protected: by the window itself, or as recent slots.
+  window_end = std::clamp<int64_t>(window_end, 1, n_prompt);
+  const bool guarded = plan_->recent_rule == RecentRule::window ||
+                       n_prompt - window_end <= plan_->recent_at(n_prompt);
+  if (plan_->window_before_suffix && guarded) state_.window_end = window_end;
 }
 
 void SequenceCompression::adopt(const SequenceCache& cache, int64_t tokens) {

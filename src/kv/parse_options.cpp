@@ -243,6 +243,15 @@ Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& pl
         "kv.packing: off keeps the memory of what it evicts and is not served; use order, fill or "
         "block");
   }
+  if (plan.policy->cost() > limits.most_cost) {
+    std::vector<std::string_view> cheap;
+    for (const Policy* p : all_policies()) {
+      if (p->cost() <= limits.most_cost && !p->defaults().offline) cheap.push_back(p->name());
+    }
+    return bad_input(
+        "kv.policy: {} compares all keys with each other and is not served here; use one of {}",
+        plan.name, joined(cheap));
+  }
   if (!plan.evicts()) return ok_status();
   if (plan.interval < limits.min_interval && !plan.defaults.once) {
     return bad_input("kv.interval: {} is below this server's least interval of {}", plan.interval,

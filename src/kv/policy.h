@@ -62,6 +62,16 @@ struct Needs {
   int stats_prompt_rows = 0;  // query sums over the last rows of the prompt and all decode rows
   bool wants_stats() const { return stats_prompt_rows > 0; }
 };
+// The attention of the last `window` rows of the prompt, and of generated tokens as `decode` says.
+inline Needs window_mass(int64_t window, DecodeRows decode, MassForm form, MassKeep keep) {
+  Needs n;
+  n.prompt = PromptRows::last;
+  n.decode = decode;
+  n.window = static_cast<int>(window);
+  n.form = form;
+  n.keep = keep;
+  return n;
+}
 
 // One keep-set for ...
 enum class Scope : uint8_t {
@@ -71,6 +81,12 @@ enum class Scope : uint8_t {
   sequence,    // everything
 };
 enum class Join : uint8_t { mean, max };  // of the tables' scores of a token, across the scope
+
+// What scoring a table of n slots costs at every compaction.
+enum class PolicyCost : uint8_t {
+  linear,
+  quadratic,  // in the worst case: keys are compared with each other
+};
 
 enum class Packing : uint8_t { order, fill, block, off };
 enum class RecentRule : uint8_t {
@@ -131,6 +147,7 @@ class Policy {
   virtual Needs needs(const PolicyParams&) const { return {}; }
   virtual Scope scope(const PolicyParams&) const { return Scope::layer_head; }
   virtual Join join(const PolicyParams&) const { return Join::mean; }
+  virtual PolicyCost cost() const { return PolicyCost::linear; }
   // Scores depend on positions alone: tables with equal positions are scored once a scope.
   virtual bool position_only() const { return false; }
   // out[s.n]: higher is kept. Finite. Values of dead slots are ignored.

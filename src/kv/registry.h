@@ -30,12 +30,13 @@ using FindCalibration =
     std::function<std::shared_ptr<const CalibrationStats>(std::string_view name)>;
 
 struct KvLimits {
-  bool allow_off = false;         // packing `off`: generate, eval and reclaim; not serve
-  bool allow_offline = false;     // oracle: eval
-  int64_t min_interval = 1;       // the server's least interval
-  FindCalibration calibration;    // empty: none registered
-  std::string calibration_names;  // for messages: "a, b"
-  bool sizing = false;            // only sizes are wanted: names of calibrations are not looked up
+  bool allow_off = false;      // packing `off`: generate, eval and reclaim; not serve
+  bool allow_offline = false;  // oracle: eval
+  int64_t min_interval = 1;    // the server's least interval
+  PolicyCost most_cost = PolicyCost::quadratic;  // the most expensive policies it serves
+  FindCalibration calibration;                   // empty: none registered
+  std::string calibration_names;                 // for messages: "a, b"
+  bool sizing = false;  // only sizes are wanted: names of calibrations are not looked up
 };
 
 // Words of the server's default below the request's own: a request that names a policy starts from

@@ -35,6 +35,7 @@ class TransformerModel final : public LanguageModel {
     return backend_->release_kv(reserve_bytes, least_bytes);
   }
   Status enable_page_bounds() override { return backend_->enable_page_bounds(); }
+  uint64_t page_bounds_bytes() const override { return backend_->page_bounds_bytes(); }
   KvMemory kv_memory() const override { return backend_->kv_memory(); }
   uint64_t kv_saturated() const override { return backend_->kv_saturated(); }
   uint64_t kv_resident_bytes() const override { return backend_->kv_resident_bytes(); }

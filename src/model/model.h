@@ -57,6 +57,7 @@ class LanguageModel {
   virtual Status enable_page_bounds() {
     return unsupported("page bounds are not kept by this model");
   }
+  virtual uint64_t page_bounds_bytes() const { return 0; }  // of one block, once enabled
   virtual uint64_t release_kv(uint64_t /*reserve_bytes*/, uint64_t /*least_bytes*/) { return 0; }
   virtual KvMemory kv_memory() const { return {}; }
   virtual uint64_t kv_saturated() const { return 0; }

@@ -103,6 +103,9 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
             "Elements of keys and values beyond the largest finite value of an fp8 cache.",
             m.kv_saturated);
   x.counter("pagefold_compactions_total", "Compactions of sequences.", m.compactions);
+  x.counter("pagefold_compactions_again_total",
+            "Compactions that paused sequences did again; the other counters leave them out.",
+            m.compactions_again);
   x.counter("pagefold_kv_evicted_slots_total", "Slots evicted, over layers and KV heads.",
             m.evicted_slots);
   x.counter("pagefold_kv_moved_slots_total", "Slots moved by compactions.", m.moved_slots);

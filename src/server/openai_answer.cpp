@@ -74,6 +74,7 @@ std::optional<ApiError> AnswerJob::submit() {
       Request r;
       r.id = fmt::format("{}-{}", id_, slots_.size());
       r.tokens = prompt.tokens;
+      r.suffix_begin = prompt.suffix_begin;
       r.sampling = request_.sampling;
       if (r.sampling.seed) *r.sampling.seed += static_cast<uint64_t>(i);
       r.eos_token_ids = model_.eos_token_ids;

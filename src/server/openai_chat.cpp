@@ -174,11 +174,14 @@ void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out, 
   if (model.chat_template == nullptr) {
     return fields.fail("messages", "this model has no chat template; use /v1/completions");
   }
-  auto tokens =
+  auto prompt =
       chat_prompt(*model.tokenizer, *model.chat_template, model.special, std::move(context),
-                  {.continues = continues, .add_special = add_special});
-  if (!tokens.ok()) return fields.fail("messages", message_of(tokens.status()));
-  out.tokens = *std::move(tokens);
+                  {.continues = continues,
+                   .add_special = add_special,
+                   .find_suffix = model.compresses || fields.find("kv") != nullptr});
+  if (!prompt.ok()) return fields.fail("messages", message_of(prompt.status()));
+  out.tokens = std::move(prompt->tokens);
+  out.suffix_begin = prompt->suffix_begin;
 }
 
 }  // namespace pagefold

@@ -30,6 +30,7 @@ struct ApiModel {
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
+  bool compresses = false;  // requests that say nothing of it are compressed
 };
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
                         std::vector<std::string> served_names);
@@ -41,7 +42,8 @@ inline constexpr size_t kMaxStopStrings = 16;
 
 struct Prompt {
   std::vector<int32_t> tokens;
-  std::string text;  // what echo shows
+  std::string text;          // what echo shows
+  int64_t suffix_begin = 0;  // see Request
 };
 
 struct CompletionRequest {

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "server/http_server.h"
 #include "server/openai_api.h"
@@ -9,8 +10,10 @@ namespace pagefold {
 
 Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options) {
   EngineCorePort port(engine);
-  OpenAiApi api(make_api_model(model, engine.config().max_model_len, options.served_model_names),
-                port, {.api_key = options.api_key});
+  ApiModel served =
+      make_api_model(model, engine.config().max_model_len, options.served_model_names);
+  served.compresses = !engine.config().kv.empty();
+  OpenAiApi api(std::move(served), port, {.api_key = options.api_key});
   HttpServerOptions http;
   http.host = options.host;
   http.port = options.port;

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "engine/compression.h"
+
 namespace pagefold {
 namespace {
 
@@ -127,7 +129,7 @@ TEST(Calibrate, ReadsTheTextInWindows) {
   EXPECT_NEAR(stats->re[(1 * 4 + 3) * 3 + 2], tokens / 90 + 6, 1e-4);
   EXPECT_NEAR(stats->im[5], -(2 * 780 + 45) / 90.0, 1e-4);
   EXPECT_EQ(stats->abs[7], 1.0f);
-  EXPECT_TRUE(check_calibration(*stats, kv_model_of(rig.network->shape(), 16)).ok());
+  EXPECT_TRUE(check_calibration(*stats, kv_model(rig.network->shape(), 16)).ok());
 }
 
 TEST(Calibrate, WritesItsOwnTextByTheSeed) {

@@ -6,33 +6,16 @@
 
 #include <chrono>
 
+#include "api/tiny_folder.h"
 #include "model/golden_models.h"
 
 namespace pagefold::testing {
 namespace {
 
-// A byte-level vocabulary of `n` letters.
-std::string tokenizer_json(int n) {
-  Json vocab = Json::object();
-  for (int i = 0; i < n; ++i)
-    vocab[std::string(1, static_cast<char>('!' + i % 90)) + (i < 90 ? "" : std::to_string(i))] = i;
-  return dump_json({{"version", "1.0"},
-                    {"added_tokens", Json::array()},
-                    {"normalizer", nullptr},
-                    {"pre_tokenizer",
-                     {{"type", "ByteLevel"},
-                      {"add_prefix_space", false},
-                      {"trim_offsets", true},
-                      {"use_regex", true}}},
-                    {"post_processor", nullptr},
-                    {"decoder", {{"type", "ByteLevel"}}},
-                    {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}});
-}
-
 class HfFolder : public ::testing::Test {
  protected:
   void SetUp() override {
-    write("tokenizer.json", tokenizer_json(100));
+    write("tokenizer.json", tiny_tokenizer_json(100));
     write("config.json", R"({"eos_token_id": 5})");
   }
   void write(const char* name, std::string_view text) { write_text(folder_.path() / name, text); }
@@ -110,7 +93,7 @@ TEST_F(HfFolder, TokenizerAndModelMustFit) {
   options.threads = 1;
   const auto fits = load_model(options);
   EXPECT_TRUE(fits.ok()) << fits.status();
-  write("tokenizer.json", tokenizer_json(161));
+  write("tokenizer.json", tiny_tokenizer_json(161));
   const auto start = std::chrono::steady_clock::now();
   const auto larger = load_model(options);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));

@@ -184,6 +184,33 @@ TEST(CacheOps, RedundancyOfTheCaseFile) {
   }
 }
 
+// Many rows and every kind of row: hits near and far, and none at all.
+TEST(CacheOps, RedundancyEqualsTheReferenceAtEveryThreshold) {
+  CacheCase c;
+  c.n_heads = 2, c.n_kv_heads = 2, c.head_dim = 8, c.rows = 333;
+  CachedRows rows(c);
+  auto views = rows.views(c.rows);
+  std::vector<float> similarity(2 * 336), logits(336), reference(333), keys(333 * 8);
+  std::vector<ScoredKeys> scored = {{logits.data(), 336, similarity.data()},
+                                    {logits.data(), 336, similarity.data() + 336}};
+  QueryRing ring;
+  for (const float threshold : {-0.5f, 0.0f, 0.5f, 0.9f, 0.999f, 1.0f}) {
+    KeyScoreQuery q;
+    q.kind = KeyScore::redundancy;
+    q.threshold = threshold;
+    q.ring = &ring;
+    rows.backend().score_tables(q, {views.data(), 1, 2, 2, 1.0f, true}, scored.data());
+    for (int h = 0; h < 2; ++h) {
+      for (int s = 0; s < c.rows; ++s) std::copy_n(rows.key(0, h, s), 8, keys.data() + s * 8);
+      rkv_similarity(keys.data(), 333, 8, threshold, false, reference.data());
+      for (size_t s = 0; s < 333; ++s) {
+        ASSERT_NEAR(scored[static_cast<size_t>(h)].similarity[s], reference[s], 2e-6)
+            << threshold << " " << s;
+      }
+    }
+  }
+}
+
 TEST(CacheOps, WindowLogitsAreTheMaximumOfTheGroup) {
   CacheCase c;
   c.n_heads = 4, c.n_kv_heads = 2, c.head_dim = 8, c.rows = 37;

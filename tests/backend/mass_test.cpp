@@ -61,8 +61,11 @@ TEST(Mass, EveryShapeAndType) {
         SCOPED_TRACE(testing::Message() << heads.n << "/" << heads.kv << " dim " << dim);
         Rig rig(o);
         Observed seen(o);
-        run(rig, &seen, 290, 64, 3, 0, 290);
-        expect_mass(rig, seen, 290, 0, 290);
+        // Across the kernels' chunk of 256 slots. All rows once, else the last ones: the reference
+        // takes most of the time.
+        const int first = dim == 64 ? 0 : 230;
+        run(rig, &seen, 290, 64, 3, first, 290);
+        expect_mass(rig, seen, 290, first, 290);
       }
     }
   }
@@ -100,7 +103,7 @@ TEST(Mass, SlidingWindowLayer) {
 // Neither outputs nor mass depend on chunks or threads, and observing changes no output.
 TEST(Mass, SameBitsForAnyChunkAndThreads) {
   for (const bool squared : {false, true}) {
-    const int total = 900;
+    const int total = 600;
     const RigOptions base{.n_heads = 6, .n_kv_heads = 2};
     Rig plain(base);
     const auto want_out = run(plain, nullptr, total, 512, 4, 0, 0);

@@ -1,4 +1,5 @@
 // Block selection: bounds of blocks, the choice, and attention over the chosen blocks.
+#include <numeric>
 #include <set>
 
 #include "backend/attention_rig.h"
@@ -20,15 +21,28 @@ std::vector<float> dense_bounds(Rig& rig, int head, int64_t block, int64_t fille
   return out;
 }
 
+// The bfloat16 next to each value in a direction, or the value where it is one.
+void expect_outward(const uint16_t* got, const std::vector<float>& exact, int direction) {
+  for (size_t d = 0; d < exact.size(); ++d) {
+    const double v = exact[d], bound = bf16_to_f32(got[d]);
+    ASSERT_GE((bound - v) * direction, 0) << d;
+    // One step of 8 bits of mantissa is at most 2^-7 of the value.
+    ASSERT_LT(std::abs(bound - v), std::abs(v) * 0x1p-7 + 1e-38) << d;
+    if (bf16_to_f32(f32_to_bf16(exact[d])) == exact[d]) {
+      ASSERT_EQ(bound, v) << d;
+    }
+  }
+}
+
 void expect_bounds(Rig& rig) {
   const RigOptions& o = rig.options();
   for (int h = 0; h < o.n_kv_heads; ++h) {
     for (int64_t b = 0; b * o.block_size < rig.len(); ++b) {
       const BlockId id = rig.blocks(h)[static_cast<size_t>(b)];
-      const float* lo = rig.backend().page_bounds().lo(id);
-      const float* hi = rig.backend().page_bounds().hi(id);
-      ASSERT_EQ(std::vector<float>(lo, lo + o.head_dim), dense_bounds(rig, h, b, rig.len(), false));
-      ASSERT_EQ(std::vector<float>(hi, hi + o.head_dim), dense_bounds(rig, h, b, rig.len(), true));
+      expect_outward(rig.backend().page_bounds().lo(id), dense_bounds(rig, h, b, rig.len(), false),
+                     -1);
+      expect_outward(rig.backend().page_bounds().hi(id), dense_bounds(rig, h, b, rig.len(), true),
+                     1);
     }
   }
 }
@@ -44,14 +58,40 @@ TEST(PageBounds, FollowAppendsAndRefresh) {
       }
       // Computed from the stored keys, over whatever was there.
       for (int h = 0; h < o.n_kv_heads; ++h) {
-        float* bounds = const_cast<float*>(rig.backend().page_bounds().lo(rig.blocks(h)[1]));
-        std::fill_n(bounds, 2 * o.head_dim, 99.0f);
+        auto* bounds = const_cast<uint16_t*>(rig.backend().page_bounds().lo(rig.blocks(h)[1]));
+        std::fill_n(bounds, 2 * o.head_dim, f32_to_bf16(99.0f));
         rig.backend().refresh_page_bounds(rig.blocks(h).data(), 0,
                                           (rig.len() + block_size - 1) / block_size, rig.len());
       }
       expect_bounds(rig);
     }
   }
+}
+
+// Their pages come and go with the blocks, of those that were taken before bounds were kept too.
+TEST(PageBounds, ReleaseTheirPagesWithTheBlocks) {
+  Rig rig({.head_dim = 64, .dtype = DType::bf16, .max_slots = 8000});
+  cpu::CpuBackend& b = rig.backend();
+  std::vector<BlockId> all(900), early;
+  std::iota(all.begin(), all.end(), 0);
+  early.assign(all.begin(), all.begin() + 300);
+  ASSERT_TRUE(b.blocks_taken(early).ok());
+  const uint64_t without = b.kv_resident_bytes();
+  ASSERT_TRUE(b.enable_page_bounds().ok());
+  EXPECT_EQ(b.page_bounds_bytes(), 2 * 2 * 64u);
+  EXPECT_GE(b.kv_resident_bytes(), without + 300 * 256);
+  ASSERT_TRUE(b.blocks_taken(all).ok());
+  EXPECT_GE(b.kv_resident_bytes(), 900 * (4096 + 256));
+  const uint64_t given = b.release_kv(0, 0);  // what was committed beyond the blocks
+  EXPECT_EQ(given, b.kv_memory().released_bytes);
+  b.blocks_freed(std::span(all).subspan(100));
+  const uint64_t before = b.kv_resident_bytes();
+  EXPECT_GT(b.release_kv(0, 0), 800 * 4096 + 800 * 256 - 2 * 4096);
+  EXPECT_LT(b.kv_resident_bytes(), before - 800 * (4096 + 256) + 2 * 4096);
+  EXPECT_LT(b.kv_resident_bytes(), 100 * (4096 + 256) + 2 * 4096);
+  b.blocks_freed(all);
+  b.release_kv(0, 0);
+  EXPECT_EQ(b.kv_resident_bytes(), 0);
 }
 
 TEST(SelectPages, LastAndFirstAlwaysTiesToTheLower) {
@@ -75,14 +115,17 @@ std::set<int64_t> best_blocks(Rig& rig, int kv, int64_t row, int keep) {
   const int64_t n = row / o.block_size + 1;
   std::vector<std::pair<double, int64_t>> scores;
   for (int64_t b = 0; b + 1 < n; ++b) {
-    const auto lo = dense_bounds(rig, kv, b, row + 1, false),
-               hi = dense_bounds(rig, kv, b, row + 1, true);
+    const BlockId id = rig.blocks(kv)[static_cast<size_t>(b)];
+    const uint16_t* lo = rig.backend().page_bounds().lo(id);
+    const uint16_t* hi = rig.backend().page_bounds().hi(id);
     double best = -1e30;
     for (int g = 0; g < rig.group(); ++g) {
       const float* q = rig.query(row, kv * rig.group() + g);
       double sum = 0;
-      for (size_t d = 0; d < lo.size(); ++d)
-        sum += std::max(double{q[d]} * lo[d], double{q[d]} * hi[d]);
+      for (int d = 0; d < o.head_dim; ++d) {
+        sum += std::max(double{q[d]} * double{bf16_to_f32(lo[d])},
+                        double{q[d]} * double{bf16_to_f32(hi[d])});
+      }
       best = std::max(best, sum);
     }
     scores.emplace_back(-best, b);

@@ -1,5 +1,6 @@
 // Caches of every pair of types through the whole engine: they generate, their bytes are those of
 // the formula, and neighbours change nothing.
+#include "engine/compression.h"
 #include "engine/tiny_engine.h"
 
 namespace pagefold::testing {
@@ -37,6 +38,14 @@ std::vector<Combination> combinations(bool all_pairs) {
   return out;
 }
 
+// What is refused before weights are read: api/engine_setup does these in this order.
+Status check_before_loading(const EngineOptions& options, const ModelShape& shape,
+                            const KvFormat& format, const EngineConfig& serving = {}) {
+  PF_ASSIGN(EngineConfig config, resolve_config(options, shape, format, uint64_t{1} << 30));
+  config.allow_packing_off = serving.allow_packing_off;
+  return resolve_kv_plan({}, config, kv_model(shape, config.block_size), 0).status();
+}
+
 class Matrix : public ::testing::TestWithParam<int> {};
 
 TEST_P(Matrix, EveryCombinationGenerates) {
@@ -60,9 +69,9 @@ TEST_P(Matrix, EveryCombinationGenerates) {
     EngineOptions options;
     options.kv = c.policy;
     options.kv_cache_memory_bytes = 4 << 20;
-    ASSERT_TRUE(check_before_loading(options, model_shape(files->config), c.kv, {}).ok());
+    ASSERT_TRUE(check_before_loading(options, model_shape(files->config), c.kv).ok());
     NetworkOptions o;
-    o.backend = {.isa = c.isa, .threads = 1, .dtype = c.dtype, .activations_int8 = false};
+    o.backend = {.isa = c.isa, .threads = 1, .dtype = c.dtype, .activations = Activations::bits16};
     auto model = load_network(*files, o);
     ASSERT_TRUE(model.ok()) << model.status();
     const auto resolved = resolve_config(options, (*model)->shape(), c.kv, 0);
@@ -131,16 +140,16 @@ TEST(KvTypes, NeighboursChangeNoAnswerInt4) {
 TEST(BeforeLoading, RefusesWhatTheEngineWould) {
   WatchedModel model;
   const auto refused = [&](const EngineOptions& o) {
-    const Status s = check_before_loading(o, model.shape(), DType::int8, {});
+    const Status s = check_before_loading(o, model.shape(), DType::int8);
     EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
     return message_of(s);
   };
   EngineOptions o;
-  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8, {}).ok());
+  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8).ok());
   o.kv["policy"] = "h3o";
   EXPECT_NE(refused(o).find("h2o"), std::string::npos);
   o.kv = {{"policy", "h2o"}, {"packing", "off"}};
-  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8, {}).ok());
+  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8).ok());
   EngineConfig serving;
   serving.allow_packing_off = false;
   EXPECT_FALSE(check_before_loading(o, model.shape(), DType::int8, serving).ok());
@@ -157,7 +166,7 @@ TEST(BeforeLoading, RefusesWhatTheEngineWould) {
   o.kv_cache_memory_bytes = 1024 / 16 * 6 * KvFormat(DType::int8).block_bytes(16, 16) - 1;
   EXPECT_NE(refused(o).find("--kv-cache-memory-bytes"), std::string::npos);
   o.kv_cache_memory_bytes += 1;
-  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8, {}).ok());
+  EXPECT_TRUE(check_before_loading(o, model.shape(), DType::int8).ok());
 }
 
 }  // namespace

@@ -21,22 +21,26 @@ struct TinyHeads {
 // A network that tells a test before every step, on the engine's thread.
 class WatchedModel final : public LanguageModel {
  public:
-  explicit WatchedModel(TinyHeads h = {}, int threads = 1) {
-    const Json config = {{"architectures", {"LlamaForCausalLM"}},
-                         {"model_type", "llama"},
-                         {"vocab_size", 160},
-                         {"hidden_size", 64},
-                         {"intermediate_size", 96},
-                         {"num_hidden_layers", 3},
-                         {"num_attention_heads", h.heads},
-                         {"num_key_value_heads", h.kv_heads},
-                         {"head_dim", h.head_dim},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},
-                         {"max_position_embeddings", 8192},
-                         {"hidden_act", "silu"},
-                         {"tie_word_embeddings", true}};
-    write_hf(folder_.path(), config, tiny_tensors(config), TensorType::F32);
+  static Json config_of(TinyHeads h) {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"vocab_size", 160},
+            {"hidden_size", 64},
+            {"intermediate_size", 96},
+            {"num_hidden_layers", 3},
+            {"num_attention_heads", h.heads},
+            {"num_key_value_heads", h.kv_heads},
+            {"head_dim", h.head_dim},
+            {"rms_norm_eps", 1e-5},
+            {"rope_theta", 10000.0},
+            {"max_position_embeddings", 8192},
+            {"hidden_act", "silu"},
+            {"tie_word_embeddings", true}};
+  }
+  explicit WatchedModel(TinyHeads h = {}, int threads = 1)
+      : WatchedModel(config_of(h), tiny_tensors(config_of(h)), threads) {}
+  WatchedModel(const Json& config, const std::vector<TinyTensor>& tensors, int threads) {
+    write_hf(folder_.path(), config, tensors, TensorType::F32);
     const auto files = open_model(folder_.path());
     NetworkOptions o;
     o.backend = {
@@ -60,6 +64,7 @@ class WatchedModel final : public LanguageModel {
   }
   void move_slots(const MovePlan& p, const TableView* t) override { inner_->move_slots(p, t); }
   Status enable_page_bounds() override { return inner_->enable_page_bounds(); }
+  uint64_t page_bounds_bytes() const override { return inner_->page_bounds_bytes(); }
   uint64_t release_kv(uint64_t reserve, uint64_t least) override {
     return inner_->release_kv(reserve, least);
   }

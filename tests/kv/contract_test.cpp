@@ -107,6 +107,10 @@ class KvContract : public ::testing::TestWithParam<Param> {
           EXPECT_TRUE(set.count(static_cast<int32_t>(p))) << "recent " << p;
         }
       }
+      // Rows that no observation covers stay, or they would go first.
+      for (int64_t p = s.window_end; s.n_computed == s.n_prompt && p < s.n_prompt; ++p) {
+        EXPECT_TRUE(set.count(static_cast<int32_t>(p))) << "suffix " << p;
+      }
       for (int32_t p = 0; p < s.n_prompt && p < s.n_computed; ++p) {
         EXPECT_TRUE(set.count(p) || !plan.pinned(p, s.n_prompt)) << "pinned " << p;
       }
@@ -119,7 +123,7 @@ class KvContract : public ::testing::TestWithParam<Param> {
 
   void spans_and_chunks();
   void run(const KvWords& words, const std::vector<int64_t>& prompts, int64_t generated,
-           int64_t chunk) {
+           int64_t chunk, int64_t suffix = 0) {
     const KvModel m = small_model(kLayers, shape().heads, shape().kv_heads);
     World world(m, 4096);
     Compactor compactor(m);
@@ -133,7 +137,7 @@ class KvContract : public ::testing::TestWithParam<Param> {
         steady.push_back(steady_footprint(plan, m, prompts[i], generated + 1));
         lives.push_back(std::make_unique<Life>(world, compactor, plan, prompts[i],
                                                static_cast<int64_t>(i), random_rows(i),
-                                               random_keys(i)));
+                                               random_keys(i), prompts[i] - suffix));
       }
       bool more = true;
       while (more) {
@@ -180,6 +184,12 @@ TEST_P(KvContract, Holds) {
 
 TEST_P(KvContract, HoldsWithKeptSpansAndEvictionBetweenChunks) {
   everywhere([&] { spans_and_chunks(); });
+}
+
+TEST_P(KvContract, HoldsWithATemplatesSuffix) {
+  const KvPlan plan = plan_of(small_model(1, 2, 1), {{"policy", policy()}});
+  if (plan.policy->needs(plan.params).prompt != PromptRows::last) return;  // observes no window
+  everywhere([&] { run(words(), {200, 111}, 20, 70, 7); });
 }
 
 std::vector<std::string> evicting() {

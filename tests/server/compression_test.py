@@ -2,16 +2,20 @@
 
 import concurrent.futures
 import json
+import os
 import re
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import harness  # noqa: E402
 
-BUDGET = 256
+BUDGET = 192
+TOKENS = 420  # two compactions of those that compact every 128 tokens
 BLOCK = 16
 POLICIES = ["full", "random", "streaming", "h2o", "scissorhands", "tova", "snapkv", "snapkv-d", "kvcompress", "rkv",
             "triattention", "quest", "pyramidkv", "adakv"]
@@ -102,30 +106,70 @@ def all_at_once(asks):
 def test_every_policy_keeps_its_budget():
     with harness.Server(*SMALL, "--log-level", "debug") as server:
         def ask(policy):
-            return server.complete("Once upon a time", max_tokens=600, ignore_eos=True,
+            return server.complete("Once upon a time", max_tokens=TOKENS, ignore_eos=True,
                                    kv={"policy": policy, "budget": BUDGET})
         answers = all_at_once([lambda p=p: ask(p) for p in POLICIES])
         for policy, answer in zip(POLICIES, answers):
             assert answer["choices"][0]["text"].strip(), policy
-            assert answer["usage"]["completion_tokens"] == 600
+            assert answer["usage"]["completion_tokens"] == TOKENS
             tables, kept = check_usage(policy, answer["usage"])
             check_log(server.log, answer["id"], policy, tables, kept)
         assert server.in_use() == [0, 0, 0]
 
 
 def test_long_prompts_are_cut_once():
-    prompt = "".join(f"Item {i} of the list costs {i * 7 % 31} coins. " for i in range(110))
+    prompt = "".join(f"Item {i} of the list costs {i * 7 % 31} coins. " for i in range(50))
     with harness.Server(*SMALL, "--log-level", "debug") as server:
         answers = all_at_once([lambda p=p: server.complete(prompt, max_tokens=24, ignore_eos=True,
                                                            kv={"policy": p, "budget": BUDGET}) for p in ONCE])
         for policy, answer in zip(ONCE, answers):
             usage = answer["usage"]
-            assert usage["prompt_tokens"] > 1200, usage
+            assert usage["prompt_tokens"] > 550, usage  # more than a step's rows
             tables, kept = check_usage(policy, usage)
             assert list(kept) == [usage["prompt_tokens"]]
             check_log(server.log, answer["id"], policy, tables, kept)
             # What was kept of the prompt, and every token since.
             assert usage["kv"]["kept_slots"] == (BUDGET + usage["completion_tokens"] - 1) * tables
+
+
+def test_a_prompt_larger_than_the_pool():
+    prompt = "".join(f"Item {i} of the list costs {i * 7 % 31} coins. " for i in range(110))
+    # 23,040 bytes a token: 18 MiB hold 819 tokens, the prompt has more than 1,200.
+    pool = ["--max-model-len", "2048", "--kv-cache-memory-bytes", "18M"]
+    evict = ["--kv-policy", "snapkv-d", "--kv-budget", "256", "--kv-prefill-evict", "on"]
+    with harness.Server(*pool, *evict, "--log-level", "debug") as server:
+        answer = server.complete(prompt, max_tokens=8, ignore_eos=True)
+        usage = answer["usage"]
+        assert usage["prompt_tokens"] > 1200 and answer["choices"][0]["text"], answer
+        lines = [m.groups() for m in map(COMPACTED.search, server.log) if m]
+        assert [int(line[1]) for line in lines] == [512, 1024, usage["prompt_tokens"]], lines
+        # Budget and chunk, to whole blocks.
+        assert usage["kv"]["peak_bytes"] <= (256 + 512) * 23040, usage
+        status, refused = server.post("/v1/completions", {"prompt": prompt, "kv": {"prefill_evict": "off"}})
+        assert status == 400 and "cache blocks" in refused["error"]["message"], refused
+        assert server.in_use() == [0, 0, 0]
+
+
+def test_calibrations_are_kept_for_the_model_and_by_name():
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"PAGEFOLD_CACHE": folder}
+
+        def run(*args):
+            done = subprocess.run([harness.BINARY, *args], capture_output=True, text=True, timeout=120, env=env,
+                                  stdin=subprocess.DEVNULL)
+            assert done.returncode == 0, done
+            return done
+        harness.need_model()
+        small = ["-m", harness.MODEL, "--max-model-len", "512", "--kv-cache-memory-bytes", "64M"]
+        ask = ["generate", *small, "-p", "Once upon a time", "-n", "2", "--kv-policy", "triattention", "--kv-budget", "192"]
+        assert "calibration=auto is" not in run(*ask).stderr
+        made = json.loads(run("calibrate", *small, "-n", "64", "--json").stdout)
+        assert re.fullmatch(r"[0-9a-f]{16}\.calibration", Path(made["output"]).name), made
+        assert f"calibration=auto is {made['output']}" in run(*ask).stderr
+        named = json.loads(run("calibrate", *small, "-n", "64", "-o", "own-text", "--json").stdout)
+        assert Path(named["output"]) == Path(folder) / "calibrations" / "own-text.calibration"
+        ask[ask.index("triattention")] = "triattention:calibration=own-text"
+        run(*ask, "--kv-calibration", "own-text")
 
 
 def test_generate_reports_the_same():
@@ -161,18 +205,58 @@ WRONG = [
 ]
 
 
-def test_wrong_wishes_are_refused():
-    for kv, words in WRONG:
-        name = ":".join([kv["policy"], ",".join(f"{k}={v}" for k, v in kv.items() if k != "policy")]).rstrip(":")
+def refused_at_once(command, options, words):
+    """Exit code 2, a message with these words, and in less time than loading the model takes."""
+    harness.need_model()
+    took = []
+    for _ in range(3):  # a busy machine may be slow once
         begin = time.monotonic()
-        run = generate("-p", "x", "-n", "2", "--kv-policy", name)
-        assert run.returncode in (1, 2), (kv, run)
-        assert time.monotonic() - begin < 5, kv  # it may have loaded the model
+        run = subprocess.run([harness.BINARY, command, "-m", harness.MODEL, *options], capture_output=True, text=True,
+                             timeout=30, stdin=subprocess.DEVNULL)
+        took.append(time.monotonic() - begin)
+        assert run.returncode == 2 and run.stdout == "", (command, options, run)
         for word in words:
-            assert word in run.stderr, (kv, word, run.stderr)
-    run = subprocess.run([harness.BINARY, "serve", harness.MODEL, "--port", "0", "--kv-policy", "h2o", "--kv-packing",
-                          "off"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
-    assert run.returncode in (1, 2) and "order, fill or block" in run.stderr, run
+            assert word in run.stderr, (command, options, word, run.stderr)
+        if took[-1] < 1:
+            return
+    raise AssertionError((command, options, took))
+
+
+def foreign_calibration(path):
+    """Query statistics of a model of 2 layers, 4 heads and 3 bands: the format of calibration.h."""
+    name = b"other"
+    data = b"PFCAL01\n" + struct.pack("<4IQ", 2, 4, 3, len(name), 99) + name + struct.pack("<3d", 1, .5, .25)
+    data += struct.pack("<72f", *[1] * 72)
+    digest = 0xcbf29ce484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001b3 % 2 ** 64
+    path.write_bytes(data + struct.pack("<Q", digest))
+
+
+COMMANDS = [("generate", ["-p", "x", "-n", "2"]), ("chat", []), ("serve", ["--port", "0"])]
+
+
+def test_wrong_options_are_refused_before_the_model_is_loaded():
+    for i, (kv, words) in enumerate(WRONG):
+        name = ":".join([kv["policy"], ",".join(f"{k}={v}" for k, v in kv.items() if k != "policy")]).rstrip(":")
+        command, options = COMMANDS[i % 3]
+        refused_at_once(command, [*options, "--kv-policy", name], words)
+    for command, options in COMMANDS:
+        refused_at_once(command, [*options, "--kv-policy", "h20"], ["known policies", "h2o", "snapkv", "triattention"])
+        refused_at_once(command, [*options, "--kv-policy", "oracle"], ["eval"])
+        refused_at_once(command, [*options, "--kv-policy", "random", "--kv-budget", "35"], ["35", "36", "recent 32"])
+        refused_at_once(command, [*options, "--kv-budget", "x"], ["kv.budget", "whole number"])
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "other.bin"
+            foreign_calibration(other)
+            refused_at_once(command, [*options, "--kv-calibration", f"books={other}"],
+                            [str(other), "2 layers", "this one has 30"])
+    refused_at_once("serve", ["--port", "0", "--kv-policy", "h2o", "--kv-packing", "off"], ["order, fill or block"])
+    refused_at_once("serve", ["--port", "0", "--kv-policy", "h2o", "--min-kv-interval", "8"], ["least interval of 8"])
+    refused_at_once("serve", ["--port", "0", "--kv-policy", "rkv", "--max-kv-cost", "linear"], ["use one of full"])
+
+
+def test_wrong_wishes_are_refused():
     with harness.Server(*SMALL) as server:
         for kv, words in WRONG + [({"policy": "h2o", "packing": "off"}, ["order", "fill", "block"]),
                                   ({"policy": "oracle"}, ["eval"]), ({"policy": ["h2o"]}, ["kv"])]:
@@ -231,7 +315,7 @@ def test_neighbours_change_nothing():
             kv = {"interval": 8} | kv
         if kv["policy"] == "triattention":
             kv["protect_prompt"] = "off"
-        asks.append({"prompt": f"{i} is a number. " * (3 + 2 * i), "max_tokens": 40, "temperature": i % 2, "seed": i,
+        asks.append({"prompt": f"{i} is a number. " * (10 + i), "max_tokens": 20, "temperature": i % 2, "seed": i,
                      "kv": kv})
     assert len(asks) == 16
     with harness.Server(*SMALL) as server:

@@ -19,11 +19,11 @@ class Client:
 
     def __init__(self, server, index, dice):
         self.server, self.index = server, index
-        # Few long ones: most real prompts are short, and this must end on two cores.
-        length = 1 if index == 0 else 1500 if index == 1 else int(1500 ** dice.random())
+        # One long one: most real prompts are short, and this must end on two busy cores.
+        length = 1 if index == 0 else 1500 if index == 1 else int(400 ** dice.random())
         ids = server.post("/tokenize", {"prompt": " ".join(dice.choice(WORDS) for _ in range(length))})[1]["tokens"]
         self.prompt = ids[:length]
-        self.max_tokens = dice.randint(3, 10)
+        self.max_tokens = dice.randint(3, 8)
         self.leaves_after = dice.randint(0, 4) if index % 3 == 2 else None
         self.text, self.error = None, None
 

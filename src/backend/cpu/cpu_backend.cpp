@@ -220,7 +220,7 @@ void CpuBackend::append(int layer, const SeqRows& seq, int head, float* k_rows, 
 
 Status CpuBackend::enable_page_bounds() {
   PF_CHECK(kv_.n_blocks > 0, "enable_page_bounds before init_kv");
-  return bounds_.init(arena_.layout(), kv_.n_blocks);
+  return bounds_.init(arena_, kv_.n_blocks);
 }
 
 // Blocks that the step's one row of a table reads. q: of the row's group, rotated.

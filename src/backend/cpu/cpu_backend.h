@@ -50,14 +50,21 @@ class CpuBackend final : public Backend {
   void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
-  Status blocks_taken(std::span<const BlockId> blocks) override { return arena_.take(blocks); }
-  void blocks_freed(std::span<const BlockId> blocks) override { arena_.free(blocks); }
-  uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) override {
-    return arena_.release(reserve_bytes, least_bytes);
+  Status blocks_taken(std::span<const BlockId> blocks) override {
+    PF_TRY(arena_.take(blocks));
+    return bounds_.enabled() ? bounds_.take(blocks) : ok_status();
   }
-  KvMemory kv_memory() const override { return arena_.memory(); }
+  void blocks_freed(std::span<const BlockId> blocks) override {
+    arena_.free(blocks);
+    if (bounds_.enabled()) bounds_.free(blocks);
+  }
+  uint64_t release_kv(uint64_t reserve_bytes, uint64_t least_bytes) override {
+    return arena_.release(reserve_bytes, least_bytes) + bounds_.release(reserve_bytes, least_bytes);
+  }
+  // Page bounds included.
+  KvMemory kv_memory() const override { return arena_.memory() + bounds_.memory(); }
   uint64_t kv_saturated() const override { return saturated_.load(std::memory_order_relaxed); }
-  uint64_t kv_resident_bytes() const override { return arena_.committed_bytes(); }
+  uint64_t kv_resident_bytes() const override { return kv_memory().committed_bytes; }
   Status enable_page_bounds() override;
   uint64_t page_bounds_bytes() const override { return bounds_.bytes_per_block(); }
   // To be called when slots of blocks [first, first + count) of a table were moved or copied;

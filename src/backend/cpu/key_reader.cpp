@@ -10,11 +10,24 @@ namespace pagefold::cpu {
 namespace {
 
 constexpr int kStrip = kernels::kStripSlots;
-constexpr int kRowTile = 8;  // rows of the cosine matrix at a time
+constexpr int kRowTile = 32;   // rows of the cosine matrix at a time
+constexpr int kStripTile = 4;  // strips of its columns at a time
 
 int64_t strips_of(int64_t slots) { return (slots + kStrip - 1) / kStrip; }
 bool is_live(const TableView& t, int64_t slot) {
   return t.live == nullptr || (t.live[slot / 32] >> (slot % 32) & 1u) != 0;
+}
+// The last of the first n values above the threshold; -1: none. Whole strips are there.
+int64_t newest_above(const float* row, int64_t n, float threshold) {
+  for (int64_t begin = (strips_of(n) - 1) * kStrip; begin >= 0; begin -= kStrip) {
+    float most = row[begin];
+    for (int64_t j = 1; j < kStrip; ++j) most = std::max(most, row[begin + j]);
+    if (!(most > threshold)) continue;
+    for (int64_t j = std::min(begin + kStrip, n) - 1; j >= begin; --j) {
+      if (row[j] > threshold) return j;
+    }
+  }
+  return -1;
 }
 bool is_held(const TableView& t, int64_t slot, int block_size) {
   return slot >= t.start && t.blocks[slot / block_size] != kNoBlock && is_live(t, slot);
@@ -121,43 +134,75 @@ void KeyReader::normalise(const TableView& table, int64_t slots) {
   }
 }
 
-// The last column above the threshold; without one, column 0, as the method's code has it.
-void KeyReader::clear_newest_similar(float* row, int64_t i, int64_t slots, float threshold) const {
-  row[i] = 0;
-  for (int64_t begin = (strips_of(slots) - 1) * kStrip; begin >= 0; begin -= kStrip) {
-    float most = row[begin];
-    for (int64_t j = 1; j < kStrip; ++j) most = std::max(most, row[begin + j]);
-    if (!(most > threshold)) continue;
-    for (int64_t j = begin + kStrip - 1; j >= begin; --j) {
-      if (row[j] > threshold) {
-        row[j] = 0;
-        return;
+// Sum over all rows of the cosine matrix with a zero diagonal: k_j . (sum of all k) - k_j . k_j.
+void KeyReader::add_column_sums(int64_t slots, float* out) const {
+  const auto dim = static_cast<size_t>(layout_.head_dim);
+  std::vector<double> sum(dim, 0.0);
+  for (int64_t i = 0; i < slots; ++i) {
+    const float* key = rows_.data() + static_cast<size_t>(i) * dim;
+    for (size_t d = 0; d < dim; ++d) sum[d] += double{key[d]};
+  }
+  for (int64_t j = 0; j < slots; ++j) {
+    const float* key = rows_.data() + static_cast<size_t>(j) * dim;
+    double all = 0;
+    for (size_t d = 0; d < dim; ++d) all += double{key[d]} * (sum[d] - double{key[d]});
+    out[j] += static_cast<float>(all);
+  }
+}
+
+// Takes from each row the newest column above the threshold; without one, column 0, as the method's
+// code has it. Columns are computed from the newest on, and a row is done at its first hit: keys of
+// a head are much alike, so few products are needed.
+void KeyReader::take_newest_similar(const TableView& table, int64_t slots, float threshold,
+                                    float* out) {
+  const auto dim = static_cast<size_t>(layout_.head_dim);
+  const int64_t n_strips = strips_of(slots);
+  results_.resize(static_cast<size_t>(kRowTile * kStripTile * kStrip));
+  std::vector<float> queries(static_cast<size_t>(kRowTile) * dim);
+  int64_t open[kRowTile];  // rows without a hit yet
+  for (int64_t first = 0; first < slots; first += kRowTile) {
+    int n = 0;
+    for (int64_t i = first; i < std::min(slots, first + kRowTile); ++i) {
+      if (is_held(table, i, layout_.block_size)) open[n++] = i;
+    }
+    for (int64_t end = n_strips; end > 0 && n > 0; end -= kStripTile) {
+      const int64_t begin = std::max<int64_t>(0, end - kStripTile);
+      for (int r = 0; r < n; ++r) {
+        std::copy_n(rows_.data() + static_cast<size_t>(open[r]) * dim, dim,
+                    queries.data() + static_cast<size_t>(r) * dim);
       }
+      const int64_t ld = (end - begin) * kStrip;
+      k_.dot_strips({strips_.data() + static_cast<size_t>(begin * kStrip) * dim,
+                     static_cast<int>(end - begin), layout_.head_dim, queries.data(),
+                     layout_.head_dim, n, 1.0f, results_.data(), ld});
+      int left = 0;
+      for (int r = 0; r < n; ++r) {
+        float* row = results_.data() + r * ld;
+        const int64_t itself = open[r] - begin * kStrip;
+        if (itself >= 0 && itself < ld) row[itself] = 0;  // the diagonal
+        const int64_t there = std::min(ld, slots - begin * kStrip);
+        const int64_t hit = newest_above(row, there, threshold);
+        if (hit >= 0) {
+          out[begin * kStrip + hit] -= row[hit];
+        } else if (begin == 0) {
+          out[0] -= row[0];
+        } else {
+          open[left++] = open[r];
+        }
+      }
+      n = left;
     }
   }
-  row[0] = 0;
 }
 
 void KeyReader::similarity(const TableView& table, int64_t slots, float threshold, float* out) {
   std::fill_n(out, slots, 0.0f);
   if (slots == 0) return;
   normalise(table, slots);
-  const int64_t padded = strips_of(slots) * kStrip;
-  results_.resize(static_cast<size_t>(kRowTile * padded));
+  add_column_sums(slots, out);
+  take_newest_similar(table, slots, threshold, out);
   int64_t rows = 0;
-  for (int64_t first = 0; first < slots; first += kRowTile) {
-    const int n = static_cast<int>(std::min<int64_t>(kRowTile, slots - first));
-    k_.dot_strips({strips_.data(), static_cast<int>(strips_of(slots)), layout_.head_dim,
-                   rows_.data() + first * layout_.head_dim, layout_.head_dim, n, 1.0f,
-                   results_.data(), padded});
-    for (int r = 0; r < n; ++r) {
-      if (!is_held(table, first + r, layout_.block_size)) continue;
-      ++rows;
-      float* row = results_.data() + r * padded;
-      clear_newest_similar(row, first + r, slots, threshold);
-      for (int64_t j = 0; j < slots; ++j) out[j] += row[j];
-    }
-  }
+  for (int64_t i = 0; i < slots; ++i) rows += is_held(table, i, layout_.block_size) ? 1 : 0;
   const float inverse = 1.0f / static_cast<float>(std::max<int64_t>(rows, 1));
   for (int64_t j = 0; j < slots; ++j) out[j] *= inverse;
 }

@@ -21,7 +21,12 @@ void clear_bit(std::vector<uint64_t>& bits, size_t i) {
 
 Status KvArena::init(const kernels::KvLayout& layout, uint32_t n_blocks) {
   layout_ = layout;
-  PF_ASSIGN(pages_, Pages::allocate(layout.block_bytes() * n_blocks, /*reserve_only=*/true));
+  return init(layout.block_bytes(), n_blocks);
+}
+
+Status KvArena::init(uint64_t block_bytes, uint32_t n_blocks) {
+  block_bytes_ = block_bytes;
+  PF_ASSIGN(pages_, Pages::allocate(block_bytes * n_blocks, /*reserve_only=*/true));
   n_pages_ = pages_.size() / kPageBytes;
   taken_.assign((size_t{n_blocks} + 63) / 64, 0);
   committed_.assign((n_pages_ + 63) / 64, 0);

@@ -25,9 +25,12 @@ class KvArena {
   static constexpr size_t kCommitBytes = size_t{256} << 10;
 
   Status init(const kernels::KvLayout& layout, uint32_t n_blocks);
+  // For what lies beside the blocks' keys and values, under the same ids: no layout.
+  Status init(uint64_t block_bytes, uint32_t n_blocks);
   const kernels::KvLayout& layout() const { return layout_; }
   std::byte* base() const { return pages_.data(); }
-  uint64_t block_bytes() const { return layout_.block_bytes(); }
+  uint64_t block_bytes() const { return block_bytes_; }
+  bool is_taken(BlockId block) const { return bit(taken_, block); }
 
   // Blocks already taken (freed) are left alone. Error: the system has no memory; the blocks that
   // could not be committed are not taken.
@@ -53,6 +56,7 @@ class KvArena {
   }
 
   kernels::KvLayout layout_;
+  uint64_t block_bytes_ = 0;
   Pages pages_;
   size_t n_pages_ = 0;
   std::vector<uint64_t> taken_;      // a bit a block

@@ -9,22 +9,30 @@
 #include <vector>
 
 #include "backend/cpu/kv_arena.h"
-#include "backend/cpu/memory.h"
 #include "kernels/kernels.h"
 
 namespace pagefold::cpu {
 
 // Element-wise minimum and maximum of the keys of every block, as stored (rotated by Hadamard where
-// they are, fp8 without the layer's scale, which changes no order): float32 [block id][lo,
-// hi][head_dim]. Memory is touched as blocks are written.
+// they are, fp8 without the layer's scale, which changes no order): bfloat16 [block id][lo,
+// hi][head_dim], the minimum rounded down and the maximum up, so that they still are bounds. They
+// lie in pages of their own, which are committed and released like those of the blocks.
 class PageBounds {
  public:
-  Status init(const kernels::KvLayout& layout, uint32_t n_blocks);
-  bool enabled() const { return pages_.data() != nullptr; }
-  uint64_t bytes_per_block() const { return enabled() ? 2 * sizeof(float) * dim() : 0; }
-  const float* data() const { return reinterpret_cast<const float*>(pages_.data()); }
-  const float* lo(BlockId block) const { return data() + block * 2 * dim(); }
-  const float* hi(BlockId block) const { return lo(block) + dim(); }
+  // From then on all blocks that `arena` hands out have room for their bounds.
+  Status init(const KvArena& arena, uint32_t n_blocks);
+  bool enabled() const { return pages_.base() != nullptr; }
+  uint64_t bytes_per_block() const { return enabled() ? 2 * sizeof(uint16_t) * dim() : 0; }
+  const uint16_t* data() const { return reinterpret_cast<const uint16_t*>(pages_.base()); }
+  const uint16_t* lo(BlockId block) const { return data() + size_t{block} * 2 * dim(); }
+  const uint16_t* hi(BlockId block) const { return lo(block) + dim(); }
+
+  // As for the arena, of the same blocks.
+  Status take(std::span<const BlockId> blocks) { return pages_.take(blocks); }
+  void free(std::span<const BlockId> blocks) { pages_.free(blocks); }
+  // The arguments are those of the arena: the same number of blocks is meant.
+  uint64_t release(uint64_t reserve_bytes, uint64_t least_bytes);
+  const KvMemory& memory() const { return pages_.memory(); }
 
   // Takes in `rows` keys that went to slots first_slot, first_slot + 1, ... of a table. Types that
   // store another value than the rounded key are read back from the arena.
@@ -38,11 +46,12 @@ class PageBounds {
 
  private:
   size_t dim() const { return static_cast<size_t>(layout_.head_dim); }
-  float* at(BlockId block) {
-    return reinterpret_cast<float*>(pages_.data()) + size_t{block} * 2 * dim();
+  uint16_t* at(BlockId block) {
+    return reinterpret_cast<uint16_t*>(pages_.base()) + size_t{block} * 2 * dim();
   }
   kernels::KvLayout layout_;
-  Pages pages_;
+  uint64_t kv_block_bytes_ = 0;
+  KvArena pages_;
 };
 
 // Indices of the `keep` best of `scores`, ascending: the last always, the first `first_kept` too,
@@ -53,6 +62,7 @@ void select_pages(std::span<const float> scores, int64_t keep, int64_t first_kep
 
 // The selected blocks of one table in a step.
 struct PageSelection {
+  std::vector<float> bounds;  // scratch
   std::vector<float> scores;
   std::vector<int32_t> index;   // of the blocks in the table, ascending; empty: all are read
   std::vector<BlockId> blocks;  // their ids

@@ -1,8 +1,8 @@
 #include "cli/pull/cache.h"
 
-#include <cstdlib>
 #include <system_error>
 
+#include "base/cache_folder.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/pull/json_size.h"
@@ -105,19 +105,6 @@ bool is_complete(const fs::path& folder, const Manifest& manifest) {
   return !manifest.files.empty();
 }
 
-Result<fs::path> cache_root() {
-  const auto from = [](const char* name) -> fs::path {
-    const char* value = std::getenv(name);
-    return value && *value ? fs::path(value) : fs::path();
-  };
-  if (const fs::path own = from("PAGEFOLD_CACHE"); !own.empty()) return fs::absolute(own);
-  if (const fs::path xdg = from("XDG_CACHE_HOME"); !xdg.empty()) return xdg / "pagefold" / "models";
-  if (const fs::path home = from("HOME"); !home.empty()) {
-    return home / ".cache" / "pagefold" / "models";
-  }
-  return bad_input("no place for models: set PAGEFOLD_CACHE to a folder");
-}
-
 Status make_folders(const fs::path& path) {
   std::error_code ec;
   fs::create_directories(path, ec);
@@ -149,7 +136,7 @@ Result<std::string> resolve_model(const std::string& argument) {
   if (!argument.empty() && looks_like_path(argument)) {
     return not_found("{}: no such file or folder", argument);
   }
-  PF_ASSIGN(const fs::path root, cache_root());
+  PF_ASSIGN(const fs::path root, model_cache());
   const std::string name = argument.empty() ? std::string(kDefaultModel) : argument;
   auto spec = parse_pull_spec(name);
   // A bare word may be a package that was pulled.

@@ -31,8 +31,6 @@ Status write_manifest(const std::filesystem::path& folder, const Manifest& manif
 // Every file of the manifest is there with its size.
 bool is_complete(const std::filesystem::path& folder, const Manifest& manifest);
 
-// $PAGEFOLD_CACHE, else $XDG_CACHE_HOME/pagefold/models, else ~/.cache/pagefold/models.
-Result<std::filesystem::path> cache_root();
 // Makes a folder and its parents; the error names the path.
 Status make_folders(const std::filesystem::path& path);
 

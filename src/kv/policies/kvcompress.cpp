@@ -26,11 +26,7 @@ class KvCompress final : public Policy {
     return d;
   }
   Needs needs(const PolicyParams& p) const override {
-    Needs n;
-    n.prompt = PromptRows::last;
-    n.decode = DecodeRows::all;
-    n.window = static_cast<int>(p.integer("window"));
-    n.form = MassForm::squared;
+    Needs n = window_mass(p.integer("window"), DecodeRows::all, MassForm::squared, MassKeep::sum);
     n.prompt_pool = static_cast<int>(p.integer("kernel"));
     return n;
   }

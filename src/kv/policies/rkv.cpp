@@ -24,6 +24,7 @@ class Rkv final : public Policy {
     return "attention of the newest queries against repetition among keys (R-KV)";
   }
   std::span<const ParamSpec> params() const override { return kParams; }
+  PolicyCost cost() const override { return PolicyCost::quadratic; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;
     d.sinks = 0;

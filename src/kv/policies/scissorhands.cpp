@@ -32,13 +32,8 @@ class Scissorhands final : public Policy {
     return d;
   }
   Needs needs(const PolicyParams& p) const override {
-    Needs n;
-    n.prompt = PromptRows::last;
-    n.decode = DecodeRows::all;
-    n.window = static_cast<int>(p.integer("window"));
-    n.form = MassForm::probability;
-    n.keep = MassKeep::history;
-    return n;
+    return window_mass(p.integer("window"), DecodeRows::all, MassForm::probability,
+                       MassKeep::history);
   }
   void scores(const ScoreInput&, const SlotSignals& s, float* out) const override {
     const HistoryArrays& h = *s.history;

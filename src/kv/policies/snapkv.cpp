@@ -26,12 +26,8 @@ class SnapKv final : public Policy {
     return d;
   }
   Needs needs(const PolicyParams& p) const override {
-    Needs n;
-    n.prompt = PromptRows::last;
-    n.window = static_cast<int>(p.integer("window"));
-    n.form = MassForm::probability;
-    n.keep = MassKeep::window;
-    return n;
+    return window_mass(p.integer("window"), DecodeRows::none, MassForm::probability,
+                       MassKeep::window);
   }
   void scores(const ScoreInput& in, const SlotSignals& s, float* out) const override {
     const Pool pool = in.params.get("pool") == 0 ? Pool::max : Pool::avg;

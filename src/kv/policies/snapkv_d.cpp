@@ -22,13 +22,8 @@ class SnapKvDecode final : public Policy {
   }
   std::span<const ParamSpec> params() const override { return kParams; }
   Needs needs(const PolicyParams& p) const override {
-    Needs n;
-    n.prompt = PromptRows::last;
-    n.decode = DecodeRows::all;
-    n.window = static_cast<int>(p.integer("window"));
-    n.form = MassForm::probability;
-    n.keep = MassKeep::interval_max;
-    return n;
+    return window_mass(p.integer("window"), DecodeRows::all, MassForm::probability,
+                       MassKeep::interval_max);
   }
   void scores(const ScoreInput& in, const SlotSignals& s, float* out) const override {
     const float scale = s.interval_rows > 0 ? 1.0f / static_cast<float>(s.interval_rows) : 0.0f;

@@ -21,13 +21,7 @@ class Tova final : public Policy {
     return d;
   }
   Needs needs(const PolicyParams&) const override {
-    Needs n;
-    n.prompt = PromptRows::last;
-    n.decode = DecodeRows::last;
-    n.window = 1;
-    n.form = MassForm::probability;
-    n.keep = MassKeep::window;
-    return n;
+    return window_mass(1, DecodeRows::last, MassForm::probability, MassKeep::window);
   }
   Scope scope(const PolicyParams&) const override { return Scope::layer; }
   void scores(const ScoreInput&, const SlotSignals& s, float* out) const override {

@@ -19,6 +19,8 @@ class Parser {
 
  private:
   enum class Cond : bool { no, yes };
+  // Levels of binary operators, from the loosest to the tightest: or, and, + -, ~, * / // %, **.
+  enum class Binary : uint8_t { alternative, conjunction, sum, concat, product, power };
   // One level of nesting for as long as it lives.
   struct Level {
     explicit Level(int& d) : depth(d) { ++depth; }
@@ -47,12 +49,10 @@ class Parser {
   Result<ExprPtr> expression(Cond cond = Cond::yes);
   Result<ExprPtr> tuple_or_one(Cond cond, bool parenthesised = false);
   bool tuple_ends() const;
-  Result<ExprPtr> or_expr();
-  Result<ExprPtr> and_expr();
+  Result<ExprPtr> binary(Binary level);
+  Result<ExprPtr> operand(Binary level);
   Result<ExprPtr> not_expr();
   Result<ExprPtr> compare_expr();
-  Result<ExprPtr> math(int level);
-  Result<ExprPtr> concat_expr();
   Result<ExprPtr> unary(bool with_filter);
   Result<ExprPtr> primary();
   Result<ExprPtr> number_literal();

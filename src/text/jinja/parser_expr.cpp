@@ -32,10 +32,10 @@ Result<ExprPtr> Parser::done(ExprPtr e) const {
 Result<ExprPtr> Parser::expression(Cond cond) {
   const Level level(depth_);
   PF_TRY(check_depth());
-  PF_ASSIGN(ExprPtr e, or_expr());
+  PF_ASSIGN(ExprPtr e, binary(Binary::alternative));
   while (cond == Cond::yes && is_name("if")) {
     ExprPtr choice = node(Ex::choose, take().line);
-    PF_ASSIGN(ExprPtr test_expr, or_expr());
+    PF_ASSIGN(ExprPtr test_expr, binary(Binary::alternative));
     ExprPtr other;
     if (skip_name("else")) {
       PF_ASSIGN(other, expression());
@@ -69,30 +69,6 @@ Result<ExprPtr> Parser::tuple_or_one(Cond cond, bool parenthesised) {
   return done(std::move(tuple));
 }
 
-Result<ExprPtr> Parser::or_expr() {
-  PF_ASSIGN(ExprPtr e, and_expr());
-  if (!is_name("or")) return e;
-  ExprPtr any = node(Ex::or_, now().line);
-  any->args.push_back(std::move(e));
-  while (skip_name("or")) {
-    PF_ASSIGN(ExprPtr right, and_expr());
-    any->args.push_back(std::move(right));
-  }
-  return done(std::move(any));
-}
-
-Result<ExprPtr> Parser::and_expr() {
-  PF_ASSIGN(ExprPtr e, not_expr());
-  if (!is_name("and")) return e;
-  ExprPtr all = node(Ex::and_, now().line);
-  all->args.push_back(std::move(e));
-  while (skip_name("and")) {
-    PF_ASSIGN(ExprPtr right, not_expr());
-    all->args.push_back(std::move(right));
-  }
-  return done(std::move(all));
-}
-
 Result<ExprPtr> Parser::not_expr() {
   if (!is_name("not")) return compare_expr();
   const Level level(depth_);
@@ -104,7 +80,7 @@ Result<ExprPtr> Parser::not_expr() {
 }
 
 Result<ExprPtr> Parser::compare_expr() {
-  PF_ASSIGN(ExprPtr first, math(0));
+  PF_ASSIGN(ExprPtr first, binary(Binary::sum));
   ExprPtr e = node(Ex::compare, now().line);
   e->args.push_back(std::move(first));
   static const std::unordered_map<std::string, Op> kOps = {
@@ -120,41 +96,55 @@ Result<ExprPtr> Parser::compare_expr() {
     } else {
       break;
     }
-    PF_ASSIGN(ExprPtr right, math(0));
+    PF_ASSIGN(ExprPtr right, binary(Binary::sum));
     e->args.push_back(std::move(right));
   }
   if (e->ops.empty()) return std::move(e->args[0]);
   return done(std::move(e));
 }
 
-// Level 0: + and -, 1: * / // %, 2: ** (which Jinja, unlike Python, groups to the left).
-Result<ExprPtr> Parser::math(int level) {
-  static const std::unordered_map<std::string, Op> kOps[3] = {
-      {{"+", Op::add}, {"-", Op::sub}},
-      {{"*", Op::mul}, {"/", Op::div}, {"//", Op::floor_div}, {"%", Op::mod}},
-      {{"**", Op::pow}}};
-  const auto operand = [&] {
-    return level == 0 ? concat_expr() : level == 1 ? math(2) : unary(true);
+namespace {
+
+// Operators that bind alike and group to the left (** too, unlike in Python).
+struct BinaryLevel {
+  Ex kind;
+  Tok type;  // of the operator's token
+  std::unordered_map<std::string, Op> ops;
+};
+
+const BinaryLevel& binary_level(size_t level) {
+  static const BinaryLevel kLevels[] = {
+      {Ex::or_, Tok::name, {{"or", Op{}}}},
+      {Ex::and_, Tok::name, {{"and", Op{}}}},
+      {Ex::chain, Tok::op, {{"+", Op::add}, {"-", Op::sub}}},
+      {Ex::concat, Tok::op, {{"~", Op{}}}},
+      {Ex::chain, Tok::op, {{"*", Op::mul}, {"/", Op::div}, {"//", Op::floor_div}, {"%", Op::mod}}},
+      {Ex::chain, Tok::op, {{"**", Op::pow}}},
   };
-  PF_ASSIGN(ExprPtr first, operand());
-  ExprPtr e = node(Ex::chain, now().line);
-  e->args.push_back(std::move(first));
-  while (now().type == Tok::op && kOps[level].contains(now().text)) {
-    e->ops.push_back(kOps[level].at(take().text));
-    PF_ASSIGN(ExprPtr right, operand());
-    e->args.push_back(std::move(right));
-  }
-  if (e->ops.empty()) return std::move(e->args[0]);
-  return done(std::move(e));
+  return kLevels[level];
 }
 
-Result<ExprPtr> Parser::concat_expr() {
-  PF_ASSIGN(ExprPtr first, math(1));
-  if (!is_op("~")) return first;
-  ExprPtr e = node(Ex::concat, now().line);
+}  // namespace
+
+// What stands between the operators of a level: the next tighter level, with `not` and the
+// comparisons below `and`.
+Result<ExprPtr> Parser::operand(Binary level) {
+  if (level == Binary::conjunction) return not_expr();
+  if (level == Binary::power) return unary(true);
+  return binary(static_cast<Binary>(static_cast<size_t>(level) + 1));
+}
+
+Result<ExprPtr> Parser::binary(Binary level) {
+  const BinaryLevel& b = binary_level(static_cast<size_t>(level));
+  PF_ASSIGN(ExprPtr first, operand(level));
+  const auto at_operator = [&] { return now().type == b.type && b.ops.contains(now().text); };
+  if (!at_operator()) return first;
+  ExprPtr e = node(b.kind, now().line);
   e->args.push_back(std::move(first));
-  while (skip_op("~")) {
-    PF_ASSIGN(ExprPtr right, math(1));
+  while (at_operator()) {
+    const Op op = b.ops.at(take().text);
+    if (b.kind == Ex::chain) e->ops.push_back(op);
+    PF_ASSIGN(ExprPtr right, operand(level));
     e->args.push_back(std::move(right));
   }
   return done(std::move(e));

@@ -1,0 +1,76 @@
+// D07: survivors must not pin the memory of what was evicted around them.
+#include "engine/tiny_engine.h"
+
+namespace pagefold::testing {
+namespace {
+
+constexpr int64_t kPrompt = 512, kSequences = 6, kTables = 6, kBlockBytes = 2 * 4 * 16 * 64;
+
+// Fills a pool, compresses everything to a quarter, and asks for what was freed.
+TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
+  for (const char* policy : {"random", "h2o", "snapkv-d", "streaming"}) {
+    SCOPED_TRACE(policy);
+    const KvOptions kv = {{"policy", policy}, {"budget", "128"}, {"interval", "16"}};
+    WatchedModel model({4, 2, 64});
+    EngineCore* core = nullptr;
+    std::binary_semaphore all_submitted{0};
+    int steps = 0, decode_steps = -1, waited = -1;
+    uint64_t filled = 0, resident = 0;
+    int64_t held_blocks = 0;
+    std::shared_ptr<Generation> newcomer;
+    const Request large = compressed(prompt_of(2100, 9, 160), 4, {{"policy", "full"}});
+    model.before_forward = [&](const StepBatch& b) {
+      if (steps++ == 0) all_submitted.acquire();
+      filled = std::max(filled, model.kv_resident_bytes());
+      const bool decoding = b.seqs.size() == kSequences && b.tokens.size() == kSequences;
+      if (decoding && decode_steps < 33) ++decode_steps;
+      if (decode_steps == 32) {
+        resident = model.kv_resident_bytes();
+        for (const SeqRows& s : b.seqs) {
+          for (int t = 0; t < kTables; ++t) held_blocks += (s.tables[t].len + 15) / 16;
+        }
+        auto g = core->submit(large);
+        EXPECT_TRUE(g.ok()) << g.status();
+        if (g.ok()) newcomer = *g;
+        ++decode_steps;
+      } else if (newcomer != nullptr && waited < 0) {
+        waited = b.seqs.size() == kSequences + 1 ? 0 : 1;
+      }
+    };
+    // Room for all prompts whole, the watermark of admission, and little else.
+    EngineConfig config =
+        tiny_config(model.shape(), 16, (kPrompt / 16 + 1) * kSequences * kTables * 103 / 100, 2200);
+    config.max_num_batched_tokens = static_cast<int>(kPrompt * kSequences);
+    // The engine waits in this one's only step until all others are there.
+    const Request first = compressed({1}, 1, {{"policy", "full"}});
+    auto engine = EngineCore::start(model, config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    core = engine->get();
+    const auto gate = core->submit(first);
+    ASSERT_TRUE(gate.ok()) << gate.status();
+    std::vector<std::shared_ptr<Generation>> running;
+    for (uint64_t i = 0; i < kSequences; ++i) {
+      auto g = core->submit(compressed(prompt_of(kPrompt, i, 160), 80, kv));
+      ASSERT_TRUE(g.ok()) << g.status();
+      running.push_back(*g);
+    }
+    all_submitted.release();
+    for (const auto& g : running) EXPECT_EQ(drain(*g).result.reason, FinishReason::length);
+    ASSERT_NE(newcomer, nullptr);
+    EXPECT_EQ(drain(*newcomer).tokens.size(), 4u);
+    EXPECT_EQ(waited, 0) << "the newcomer was not admitted at once";
+    EXPECT_EQ(core->metrics().preemptions, 0u);
+
+    constexpr uint64_t kFull = kPrompt / 16 * kSequences * kTables * kBlockBytes;
+    EXPECT_GE(filled, kFull);
+    // A quarter, and one block more for each sequence and table, which it is filling.
+    EXPECT_LE(held_blocks * kBlockBytes,
+              static_cast<int64_t>(kFull) / 4 + kSequences * kTables * kBlockBytes);
+    // In pages: also the reserve for the next interval, and what is not worth a system call.
+    const uint64_t reserve = kSequences * kTables * 2 * kBlockBytes;
+    EXPECT_LE(resident, static_cast<uint64_t>(held_blocks) * kBlockBytes + reserve + (1 << 20));
+  }
+}
+
+}  // namespace
+}  // namespace pagefold::testing
