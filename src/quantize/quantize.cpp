@@ -58,12 +58,6 @@ int64_t n_tokens(const std::vector<std::vector<int32_t>>& windows) {
   return n;
 }
 
-int64_t n_weights(const SourceModel& source) {
-  int64_t n = 0;
-  for (const TensorInfo& t : source.files().tensors()) n += t.elements();
-  return n;
-}
-
 int64_t n_linear_weights(const SourceModel& source) {
   const LayerTensors& l = source.layer(0);
   int64_t n = 0;
@@ -105,7 +99,7 @@ Result<QuantizeReport> quantize(const QuantizeOptions& options) {
   r.source_bytes = source.stored_bytes();
   r.bytes = conversion.writer().data_bytes();
   r.tensors = conversion.writer().tensors();
-  r.bits_per_weight = 8.0 * static_cast<double>(r.bytes) / static_cast<double>(n_weights(source));
+  r.bits_per_weight = 8.0 * static_cast<double>(r.bytes) / static_cast<double>(source.n_weights());
   r.linear_bits = 8.0 * static_cast<double>(conversion.linear_bytes()) /
                   static_cast<double>(n_linear_weights(source));
   r.calibration_tokens = method->needs_inputs() ? n_tokens(text.calibration) : 0;
