@@ -99,7 +99,7 @@ Status run(int argc, char** argv) {
   options.max_num_seqs = static_cast<int>(s.batch);
   PF_ASSIGN(LoadedModel model, load_model(options));
   PF_ASSIGN(const EngineConfig config,
-            resolve_config(options, model.network->shape(), model.kv_dtype, available_memory()));
+            resolve_config(options, model.network->shape(), model.kv, available_memory()));
   PF_ASSIGN(const std::unique_ptr<EngineCore> core, EngineCore::start(*model.network, config));
   PF_TRY(run_once(*core, model, {std::min<int64_t>(s.prompt, 32), 2, s.batch, 1}, 1)
              .status());  // warm-up

@@ -42,16 +42,38 @@ struct Format {
   const char* name;
   PackKind kind;
   InputKind input;
-  bool has_min;
+  int group = 32;  // 64 where it does not divide the inputs; 0: a scale a row
+  bool has_min = false, has_zero = false, scale_f16 = true;
 };
-constexpr Format kFormats[] = {{"q4_1_i8", PackKind::w4, InputKind::i8, true},
-                               {"q8_0_i8", PackKind::w8, InputKind::i8, false},
-                               {"q4_1_f32", PackKind::w4, InputKind::f32, true},
-                               {"q8_0_f32", PackKind::w8, InputKind::f32, false},
-                               {"bf16_bf16", PackKind::bf16, InputKind::bf16, false},
-                               {"bf16_f32", PackKind::bf16, InputKind::f32, false},
-                               {"f16_f32", PackKind::f16, InputKind::f32, false},
-                               {"f32_f32", PackKind::f32, InputKind::f32, false}};
+constexpr Format kFormats[] = {{"q4_1_i8", PackKind::w4, InputKind::i8, 32, true},
+                               {"q8_0_i8", PackKind::w8, InputKind::i8},
+                               {"q4_1_f32", PackKind::w4, InputKind::f32, 32, true},
+                               {"q8_0_f32", PackKind::w8, InputKind::f32},
+                               {"bf16_bf16", PackKind::bf16, InputKind::bf16},
+                               {"bf16_f32", PackKind::bf16, InputKind::f32},
+                               {"f16_f32", PackKind::f16, InputKind::f32},
+                               {"f32_f32", PackKind::f32, InputKind::f32},
+                               {"w4a16", PackKind::w4, InputKind::f32, 128, false, true},
+                               {"w4a8", PackKind::w4, InputKind::i8, 128, false, true},
+                               {"w8a16", PackKind::w8, InputKind::f32, 128},
+                               {"w8a8", PackKind::w8, InputKind::i8, 0, false, false, false},
+                               {"nf4", PackKind::t4, InputKind::f32, 64, false, false, false},
+                               {"iq4_nl_i8", PackKind::t4, InputKind::i8},
+                               {"fp8", PackKind::fp8, InputKind::f32, 0, false, false, false}};
+constexpr float kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
+
+PackedShape shape_of(const Format& f, int n_out, int n_in) {
+  PackedShape s;
+  s.kind = f.kind;
+  s.n_out = n_out;
+  s.n_in = n_in;
+  s.group = f.group == 0 ? n_in : n_in % f.group == 0 ? f.group : 64;
+  s.has_min = f.has_min;
+  s.has_zero = f.has_zero;
+  s.scale_f16 = f.scale_f16;
+  return s;
+}
 
 // One tile of real numbers, copied into all tiles of a matrix.
 void fill_matrix(const PackedShape& shape, std::byte* data) {
@@ -61,13 +83,17 @@ void fill_matrix(const PackedShape& shape, std::byte* data) {
   std::memset(data, 0, size);
   std::vector<float> values(static_cast<size_t>(shape.n_in));
   std::vector<int8_t> q(values.size());
-  const std::vector<float> scale(values.size() / 32, 0x1p-7f), min(values.size() / 32, -0x1p-4f);
+  const std::vector<float> scale(values.size() / 32, 0x1p-7f);
+  const std::vector<float> min(values.size() / 32, shape.has_zero ? 8 : -0x1p-4f);
   for (int row = 0; row < kernels::kTileRows; ++row) {
     for (size_t k = 0; k < values.size(); ++k) {
       values[k] = std::sin(static_cast<float>(k) + 0.1f * static_cast<float>(row));
-      q[k] = static_cast<int8_t>(shape.kind == PackKind::w4 ? 8 + 7 * values[k] : 120 * values[k]);
+      const bool nibble = shape.kind == PackKind::w4 || shape.kind == PackKind::t4;
+      q[k] = static_cast<int8_t>(nibble ? 8 + 7 * values[k] : 120 * values[k]);
+      if (shape.kind == PackKind::fp8) q[k] |= 0x20;  // hardly any subnormals, as in real weights
+      if ((q[k] & 0x7f) == 0x7f) q[k] = 0x7e;
     }
-    if (shape.kind == PackKind::w4 || shape.kind == PackKind::w8) {
+    if (shape.kind >= PackKind::w8) {
       pack_row_quant(one, row, {q.data(), scale.data(), min.data()}, data);
     } else {
       pack_row_f32(one, row, values.data(), data);
@@ -88,8 +114,8 @@ struct Network {
     std::vector<size_t> offsets;
     for (int c = 0; c < copies; ++c) {
       for (const auto& [n_out, n_in] : shapes) {
-        const PackedShape shape{format.kind, n_out, n_in, 32, format.has_min, true};
-        matrices.push_back({shape, nullptr});
+        const PackedShape shape = shape_of(format, n_out, n_in);
+        matrices.push_back({shape, nullptr, kTable});
         offsets.push_back(at);
         at += shape.bytes();
         weights += static_cast<double>(n_out) * n_in;

@@ -1,7 +1,11 @@
 // Teacher-forced logits of a model over given tokens, compared with a reference: mean KLD, 99 %
-// KLD, top-1 agreement. teacher_forced MODEL TOKENS.i32 REFERENCE.f32 [key=value ...]   keys: dtype
-// kv activations chunk threads isa REFERENCE: [tokens][vocab] float32 from
-// tools/reference_logits.py, or "-" to only print the speed.
+// KLD, top-1 agreement.
+//   teacher_forced MODEL TOKENS.i32 REFERENCE.f32 [key=value ...]
+// keys: dtype kv kvv kvgroup hadamard (auto, 0, 1) activations chunk threads isa tokens (the first
+// ones alone) out (a file for the logits). REFERENCE: [tokens][vocab] float32 from
+// tools/reference_logits.py or from out=; or "-": no comparison. With out= a second run compares
+// one KV type with another:
+//   teacher_forced M T - kv=bfloat16 out=ref.f32; teacher_forced M T ref.f32 kv=int8
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -67,8 +71,10 @@ struct Comparison {
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_words(int argc, char** argv) {
-  Words o{{"dtype", "auto"}, {"kv", "auto"},   {"activations", "auto"},
-          {"chunk", "512"},  {"threads", "0"}, {"isa", "auto"}};
+  Words o{{"dtype", "auto"},       {"kv", "auto"},   {"kvv", "auto"},
+          {"kvgroup", "0"},        {"chunk", "512"}, {"hadamard", "auto"},
+          {"activations", "auto"}, {"threads", "0"}, {"isa", "auto"},
+          {"tokens", "0"},         {"out", ""}};
   for (int i = 4; i < argc; ++i) {
     const std::string word = argv[i];
     const size_t eq = word.find('=');
@@ -79,8 +85,39 @@ Result<Words> parse_words(int argc, char** argv) {
   return o;
 }
 
-Result<DType> dtype_or(const std::string& word, DType automatic) {
-  return word == "auto" ? Result<DType>(automatic) : parse_dtype(word);
+Result<KvFormat> kv_format(Words& o, DType dtype, const KvRecipe& recipe) {
+  PF_ASSIGN(KvFormat f,
+            resolve_kv_format({o["kv"], o["kvv"], std::stoi(o["kvgroup"])}, dtype, recipe));
+  if (o["hadamard"] != "auto") f.hadamard_keys = o["hadamard"] == "1";
+  return f;
+}
+
+// Writes rows of logits; does nothing without a path.
+class LogitsFile {
+ public:
+  Status open(const std::string& path) {
+    if (path.empty()) return ok_status();
+    file_ = std::fopen(path.c_str(), "wb");
+    return file_ != nullptr ? ok_status() : io_error("{}: cannot be written", path);
+  }
+  ~LogitsFile() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  bool wanted() const { return file_ != nullptr; }
+  void add(const float* logits, size_t n) {
+    if (file_ != nullptr) std::fwrite(logits, sizeof(float), n, file_);
+  }
+
+ private:
+  std::FILE* file_ = nullptr;
+};
+
+Result<std::vector<int32_t>> read_tokens(const char* path, size_t most) {
+  PF_ASSIGN(const std::string bytes, read_file(path, 1 << 28));
+  std::vector<int32_t> tokens(bytes.size() / 4);
+  std::memcpy(tokens.data(), bytes.data(), tokens.size() * 4);
+  if (most > 0 && most < tokens.size()) tokens.resize(most);
+  return tokens;
 }
 
 Status run(int argc, char** argv) {
@@ -88,37 +125,36 @@ Status run(int argc, char** argv) {
     return bad_input("usage: teacher_forced MODEL TOKENS.i32 REFERENCE.f32|- [key=value ...]");
   PF_ASSIGN(Words o, parse_words(argc, argv));
   PF_ASSIGN(const ModelFiles files, open_model(argv[1]));
-  PF_ASSIGN(const DType dtype, dtype_or(o["dtype"], natural_dtype(files)));
-  PF_ASSIGN(const DType kv_dtype, dtype_or(o["kv"], dtype));
+  PF_ASSIGN(const DTypeChoice choice, choose_dtype(o["dtype"], stored_types(files)));
+  const DType dtype = choice.dtype;
+  PF_ASSIGN(const KvFormat format, kv_format(o, dtype, files.config.kv));
   const int threads = std::stoi(o["threads"]);
   NetworkOptions network{.backend = {.isa = o["isa"],
                                      .threads = threads > 0 ? threads : usable_cores(),
                                      .dtype = dtype,
-                                     .activations_int8 = o["activations"] != "16"}};
+                                     .activations = o["activations"] == "16"
+                                                        ? Activations::bits16
+                                                        : Activations::automatic}};
   const auto load_start = std::chrono::steady_clock::now();
   PF_ASSIGN(const std::unique_ptr<TransformerModel> model, load_network(files, network));
   const double load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - load_start).count();
-  PF_ASSIGN(const std::string bytes, read_file(argv[2], 1 << 28));
-  std::vector<int32_t> tokens(bytes.size() / 4);
-  std::memcpy(tokens.data(), bytes.data(), tokens.size() * 4);
+  PF_ASSIGN(const std::vector<int32_t> tokens, read_tokens(argv[2], std::stoul(o["tokens"])));
   MappedFile reference;
   const bool compare = std::string_view(argv[3]) != "-";
   if (compare) {
     PF_ASSIGN(reference, MappedFile::open(argv[3]));
   }
 
+  LogitsFile out;
+  PF_TRY(out.open(o["out"]));
+
   const ModelShape& s = model->shape();
   const auto n = static_cast<int64_t>(tokens.size());
   const int chunk = std::stoi(o["chunk"]);
   Tables tables(s, n, 16);
-  const KvShape kv{s.n_layers,
-                   s.n_kv_heads,
-                   s.head_dim,
-                   16,
-                   kv_dtype,
-                   kv_dtype,
-                   static_cast<uint32_t>(tables.ids.size() * tables.ids[0].size())};
+  const KvShape kv =
+      kv_shape(s, format, 16, static_cast<uint32_t>(tables.ids.size() * tables.ids[0].size()));
   PF_TRY(model->init(kv, {chunk, 1, chunk}));
   std::vector<float> logits(static_cast<size_t>(chunk * s.vocab_size));
   Comparison result;
@@ -129,7 +165,7 @@ Status run(int argc, char** argv) {
     std::vector<int32_t> wanted;
     for (int r = 0; r < rows; ++r) {
       positions.push_back(at + r);
-      if (compare) wanted.push_back(r);
+      if (compare || out.wanted()) wanted.push_back(r);
     }
     const SeqRows seq{0, rows, tables.views.data()};
     const auto start = std::chrono::steady_clock::now();
@@ -140,6 +176,7 @@ Status run(int argc, char** argv) {
                    logits.data());
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (TableView& v : tables.views) v.len += rows;
+    out.add(logits.data(), wanted.size() * static_cast<size_t>(s.vocab_size));
     for (int r = 0; compare && r < rows; ++r) {
       const auto* ref =
           reinterpret_cast<const float*>(reference.bytes().data()) + (at + r) * s.vocab_size;
@@ -148,6 +185,10 @@ Status run(int argc, char** argv) {
   }
   std::printf("load %.2f s, %.1f tokens/s%s\n", load_s, static_cast<double>(n) / seconds,
               compare ? " (all logits)" : "");
+  std::printf("kv %s, %llu bytes a token, %llu elements cut off\n", format.name().c_str(),
+              static_cast<unsigned long long>(kv.block_bytes() / 16 *
+                                              static_cast<uint64_t>(s.n_layers * s.n_kv_heads)),
+              static_cast<unsigned long long>(model->kv_saturated()));
   if (compare) result.print();
   return ok_status();
 }

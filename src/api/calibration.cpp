@@ -98,14 +98,8 @@ class Calibrator {
     BlockId next = 0;
     for (int i = 0; i < n_sequences; ++i)
       sequences_.emplace_back(shape_.n_layers * shape_.n_kv_heads, slots, next, n_sums());
-    const KvShape kv{shape_.n_layers,
-                     shape_.n_kv_heads,
-                     shape_.head_dim,
-                     kBlockSize,
-                     model_.kv_dtype,
-                     model_.kv_dtype,
-                     next};
-    return model_.network->init(kv, {kChunk, n_sequences, std::max(logit_rows, 1)});
+    return model_.network->init(kv_shape(shape_, model_.kv, kBlockSize, next),
+                                {kChunk, n_sequences, std::max(logit_rows, 1)});
   }
 
   void report(int64_t total) const {

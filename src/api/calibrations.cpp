@@ -34,9 +34,9 @@ std::filesystem::path own_file(const std::string& model) {
 
 }  // namespace
 
-Status register_calibrations(const EngineOptions& options, const LoadedModel& model,
+Status register_calibrations(const EngineOptions& options, const ModelShape& shape,
                              EngineConfig& config) {
-  const KvModel kv = kv_model_of(model.network->shape(), options.block_size);
+  const KvModel kv = kv_model_of(shape, options.block_size);
   auto all = std::make_shared<Registry>();
   for (const std::string& entry : options.kv_calibrations) {
     const size_t equals = entry.find('=');
@@ -48,7 +48,7 @@ Status register_calibrations(const EngineOptions& options, const LoadedModel& mo
     PF_TRY(add(name, entry.substr(equals + 1), kv, *all));
   }
   std::error_code ec;
-  const std::filesystem::path own = own_file(model.path);
+  const std::filesystem::path own = own_file(options.model);
   if (std::filesystem::exists(own, ec)) PF_TRY(add("auto", own, kv, *all));
   for (const auto& [name, stats] : *all) {
     if (name == "auto") continue;

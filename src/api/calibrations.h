@@ -12,7 +12,7 @@ namespace pagefold {
 // model (MODEL.gguf.calibration, or FOLDER/triattention.calibration) if there is one, checks each
 // against the model, and lets the config find them. A file that does not match the model is an
 // error.
-Status register_calibrations(const EngineOptions& options, const LoadedModel& model,
+Status register_calibrations(const EngineOptions& options, const ModelShape& shape,
                              EngineConfig& config);
 
 }  // namespace pagefold

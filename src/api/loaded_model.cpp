@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "api/calibrations.h"
 #include "api/gguf_text.h"
 #include "api/hf_text.h"
 #include "base/log.h"
@@ -12,17 +13,26 @@
 namespace pagefold {
 namespace {
 
-Result<DType> resolve_dtype(const std::string& word, DType automatic, std::string_view option) {
-  if (word == "auto") return automatic;
-  auto parsed = parse_dtype(word);
-  if (!parsed.ok()) return with_context(parsed.status(), option);
-  return *parsed;
+Status resolve_types(const EngineOptions& options, const ModelFiles& files, EngineConfig serving,
+                     LoadedModel& m) {
+  PF_ASSIGN(const DTypeChoice choice, choose_dtype(options.dtype, stored_types(files)));
+  m.dtype = choice.dtype;
+  PF_ASSIGN(m.kv, resolve_kv_format(
+                      {options.kv_cache_dtype, options.kv_cache_dtype_v, options.kv_cache_group},
+                      m.dtype, files.config.kv));
+  const ModelShape shape = model_shape(files.config);
+  if (!serving.find_calibration) PF_TRY(register_calibrations(options, shape, serving));
+  PF_TRY(check_before_loading(options, shape, m.kv, serving));
+  if (!choice.info.empty()) log::info("{}", choice.info);
+  if (!choice.warning.empty()) log::warn("{}", choice.warning);
+  if (const std::string text = kv_format_warning(m.kv); !text.empty()) log::warn("{}", text);
+  return ok_status();
 }
 
-// auto: int8 for GGUF block types (as llama.cpp computes them), else 16 bits.
-Result<bool> resolve_activations(const std::string& word) {
-  if (word == "auto" || word == "int8") return true;
-  if (word == "16") return false;
+Result<Activations> parse_activations(const std::string& word) {
+  if (word == "auto") return Activations::automatic;
+  if (word == "int8") return Activations::int8;
+  if (word == "16") return Activations::bits16;
   return bad_input("--activations: unknown value '{}': use auto, 16 or int8", word);
 }
 
@@ -67,23 +77,24 @@ std::string default_name(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const EngineOptions& options) {
+Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig serving) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.path = options.model;
   m.name =
       options.served_model_name.empty() ? default_name(options.model) : options.served_model_name;
-  PF_ASSIGN(const ModelFiles files, open_model(options.model));
-  PF_ASSIGN(m.dtype, resolve_dtype(options.dtype, natural_dtype(files), "--dtype"));
-  PF_ASSIGN(m.kv_dtype, resolve_dtype(options.kv_cache_dtype, m.dtype, "--kv-cache-dtype"));
-  PF_ASSIGN(const bool int8, resolve_activations(options.activations));
+  PF_ASSIGN(ModelFiles files, open_model(options.model));
+  PF_ASSIGN(files.quant, choose_quantization(options.quantization, std::move(files.quant)));
+  PF_ASSIGN(const Activations activations, parse_activations(options.activations));
+  PF_TRY(check_activations(files, activations));
+  PF_TRY(resolve_types(options, files, std::move(serving), m));
   PF_TRY(load_text(files, m));
 
   NetworkOptions network;
   network.backend = {.isa = options.isa,
                      .threads = options.threads > 0 ? options.threads : usable_cores(),
                      .dtype = m.dtype,
-                     .activations_int8 = int8};
+                     .activations = activations};
   Progress bar("Loading weights", 100);
   network.progress = [&](uint64_t done, uint64_t total) {
     bar.set(total ? 100 * done / total : 100);

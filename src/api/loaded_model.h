@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/engine.h"
 #include "model/model.h"
 #include "pagefold/options.h"
 #include "text/chat_template.h"
@@ -34,10 +35,13 @@ struct LoadedModel {
   std::string chat_template_source;
   std::vector<int32_t> eos_token_ids;  // all ids that end an answer
   GenerationDefaults defaults;
-  DType dtype = DType::bf16, kv_dtype = DType::bf16;
+  DType dtype = DType::bf16;
+  KvFormat kv;  // of the cache
   double load_seconds = 0;
 };
 
-Result<LoadedModel> load_model(const EngineOptions& options);
+// Everything that can be refused without the weights is, first. serving: see check_before_loading;
+// the calibrations that the options name are read for it unless it has its own.
+Result<LoadedModel> load_model(const EngineOptions& options, EngineConfig serving = {});
 
 }  // namespace pagefold

@@ -87,9 +87,9 @@ class TextEngine final : public Engine {
       : model_(std::move(model)), special_(*model_.tokenizer), kv_(std::move(kv)) {}
 
   Status start(const EngineOptions& options) {
-    PF_ASSIGN(EngineConfig config, resolve_config(options, model_.network->shape(), model_.kv_dtype,
-                                                  available_memory()));
-    PF_TRY(register_calibrations(options, model_, config));
+    PF_ASSIGN(EngineConfig config,
+              resolve_config(options, model_.network->shape(), model_.kv, available_memory()));
+    PF_TRY(register_calibrations(options, model_.network->shape(), config));
     PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
     return ok_status();
   }

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/kv_format.h"
 #include "base/result.h"
 #include "kv/moves.h"
 #include "kv/signals.h"
@@ -80,6 +80,10 @@ struct KvShape {
   bool hadamard_keys = false;
   // fp8: value = code * scale, one a layer; empty: 1.
   std::vector<float> k_scale, v_scale;
+
+  uint64_t block_bytes() const {  // K, V and scales
+    return KvFormat(k_dtype, v_dtype, group).block_bytes(head_dim, block_size);
+  }
 };
 struct StepLimits {
   int max_rows = 0, max_seqs = 0, max_logit_rows = 0;
@@ -188,20 +192,22 @@ class Backend {
   // Scores of the stored keys of one table for each query head g of its group: out[g][slot], slot <
   // n:
   //   sum_f re[g][f] Re(k_f) + im[g][f] Im(k_f) + norm[g][f] |k_f|,  f = 0 .. rot / 2 - 1
-  // k_f: the pair of stored (rotated) dims of band f. Coefficients: [group][rot / 2].
+  // k_f: the pair of cached (rotated) dims of band f. Coefficients: [group][rot / 2]. Here and
+  // below keys are what the model gave, as far as the cache's type holds it: scaled, and without
+  // the Hadamard rotation they may be stored in.
   struct KeyCoefficients {
     const float *re = nullptr, *im = nullptr, *norm = nullptr;
     int group = 1, bands = 0;
     bool half_layout = true;
   };
-  virtual void score_keys(const TableView& table, int64_t n, const KeyCoefficients& c,
+  virtual void score_keys(int layer, const TableView& table, int64_t n, const KeyCoefficients& c,
                           float* const* out) = 0;
   // Scaled logits of `queries` rotated queries (one KV head's group x ring rows) against all n
   // keys: out[query][n].
-  virtual void key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
-                          float scale, float* out) = 0;
+  virtual void key_logits(int layer, const TableView& table, int64_t n, const float* queries,
+                          int n_queries, float scale, float* out) = 0;
   // Keys of n slots as float32 [n][head_dim], for policies that need them as they are.
-  virtual void read_keys(const TableView& table, int64_t n, float* out) = 0;
+  virtual void read_keys(int layer, const TableView& table, int64_t n, float* out) = 0;
   // What a compaction wants scored, all tables of a sequence in one call: kv/signals.h says what
   // goes into out[layer * n_kv_heads + head]; tables with a null `logits` there are left out. Dead
   // slots and blocks get finite values that mean nothing.
@@ -236,15 +242,25 @@ class Backend {
     return 0;
   }
   virtual KvMemory kv_memory() const { return {}; }
+  // Elements that were beyond the largest finite value of an fp8 cache and were cut off, so far.
+  virtual uint64_t kv_saturated() const { return 0; }
   virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the arena
 };
 
-// isa: see kernels/kernels.h. threads >= 1. activations_int8: quantised matmuls take int8 inputs.
+// What a matmul by quantised weights reads its inputs as. automatic: 16 bits where the source
+// wants_16bit or its weights are no integers (fp8, a table of real numbers), else int8. Forcing
+// int8 on the latter is an error. bits16: in --dtype.
+enum class Activations : uint8_t { automatic, bits16, int8 };
+// Resolves `wanted` for one source; automatic never fails. To be asked of every source before
+// weights are read: load_matrix answers the same, but later.
+Result<Activations> resolve_activations(const QuantSource& source, Activations wanted);
+
+// isa: see kernels/kernels.h. threads >= 1.
 struct CpuBackendOptions {
   std::string isa = "auto";
   int threads = 1;
   DType dtype = DType::bf16;
-  bool activations_int8 = true;
+  Activations activations = Activations::automatic;
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options);
 // Says that this build has no CUDA.

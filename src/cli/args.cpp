@@ -13,15 +13,32 @@ namespace {
 
 const std::vector<std::string> kDtypes = {"auto",     "float16", "half",
                                           "bfloat16", "float32", "float"};
-const std::vector<std::string> kKvDtypes = {"auto", "float16", "bfloat16", "float32"};
+const std::vector<std::string> kKvDtypes = {"auto",     "float32",  "float16", "bfloat16", "fp8",
+                                            "fp8_e4m3", "fp8_e5m2", "int8",    "int4"};
 const std::vector<std::string> kActivations = {"auto", "16", "int8"};
 
-void add_precision(CLI::App& app, std::string& dtype, std::string& kv, std::string& activations) {
+void add_precision(CLI::App& app, std::string& dtype, std::string& quantization,
+                   std::string& activations) {
   app.option_defaults()->group("Precision");
-  word(app, "--dtype", dtype, kDtypes, "activations and unquantised weights");
-  word(app, "--kv-cache-dtype", kv, kKvDtypes, "cached keys and values; auto = dtype");
+  word(app, "--dtype", dtype, kDtypes,
+       "activations and unquantised weights; auto = the checkpoint's, float32 as bfloat16");
+  text_flag(app, "-q,--quantization", quantization,
+            "weight format: auto = the checkpoint's; awq, gptq, compressed-tensors, fp8, "
+            "bitsandbytes, gguf, none; fp8 and bitsandbytes quantise a 16-bit one as it loads");
   word(app, "--activations", activations, kActivations,
-       "inputs of quantised matmuls; auto = int8 for GGUF block types");
+       "inputs of quantised matmuls; auto = int8 for GGUF block types and W8A8, else 16");
+}
+
+void add_kv_types(CLI::App& app, std::string& k, std::string& v, int& group) {
+  app.option_defaults()->group("Precision");
+  word(app, "--kv-cache-dtype", k, kKvDtypes,
+       "cached keys and values; auto = the checkpoint's recipe, else dtype; fp8 = fp8_e4m3");
+  word(app, "--kv-cache-dtype-v", v, kKvDtypes, "cached values alone; auto = as the keys");
+  flag(app, "--kv-cache-group", "elements that share a scale in int8 and int4: 0 = a head, or 32",
+       [&group](Text text) -> Status {
+         PF_TRY(in_range(parse_integer(text), 0, 32, group));
+         return group == 0 || group == 32 ? ok_status() : bad_input("{}: must be 0 or 32", group);
+       });
 }
 
 // auto and -1 mean the model's own length.
@@ -51,7 +68,8 @@ void add_compression(CLI::App& app, EngineOptions& e);
 
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
-  add_precision(app, e.dtype, e.kv_cache_dtype, e.activations);
+  add_precision(app, e.dtype, e.quantization, e.activations);
+  add_kv_types(app, e.kv_cache_dtype, e.kv_cache_dtype_v, e.kv_cache_group);
   app.option_defaults()->group("Engine");
   constexpr int kMax = std::numeric_limits<int>::max();
   integer(app, "-t,--threads", e.threads, 0, 1024, "compute threads; 0 = one a usable core");
@@ -234,8 +252,8 @@ void add_reclaim(CLI::App& app, ReclaimCommand& c) {
     PF_TRY(in_range(parse_integer(text), 8, 1024, c.head_dim));
     return c.head_dim % 8 == 0 ? ok_status() : bad_input("{}: must be a multiple of 8", text);
   });
-  word(app, "--kv-cache-dtype", c.kv_cache_dtype, {"bfloat16", "float16", "float32"},
-       "cached keys and values");
+  add_kv_types(app, c.kv.k, c.kv.v, c.kv.group);
+  app.option_defaults()->group("Options");
   word(app, "--layout", c.layout, {"per-head", "shared"},
        "a table for each KV head, or one for all KV heads of a layer");
   add_seed(app, c.seed, "stream of random numbers");
@@ -304,7 +322,8 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   add_chat(*app.add_subcommand("chat", "talk with a model in the terminal"), c.chat);
   auto* inspect = app.add_subcommand("inspect", "what a model file or folder holds");
   add_model(*inspect, c.inspect.model);
-  add_precision(*inspect, c.inspect.dtype, c.inspect.kv_cache_dtype, c.inspect.activations);
+  add_precision(*inspect, c.inspect.dtype, c.inspect.quantization, c.inspect.activations);
+  add_kv_types(*inspect, c.inspect.kv.k, c.inspect.kv.v, c.inspect.kv.group);
   inspect->option_defaults()->group("Options");
   switch_flag(*inspect, "tensors", c.inspect.tensors, "list every tensor");
   add_json(*inspect, c.inspect.json);

@@ -35,7 +35,9 @@ Status calibrate_command(const CalibrateCommand& command) {
     if (options.text.empty()) return bad_input("{}: the text is empty", command.text);
   }
   PF_ASSIGN(engine.model, resolve_model(engine.model));
-  PF_ASSIGN(LoadedModel model, load_model(engine));
+  EngineConfig none;  // statistics that lie there may not match: they are about to be replaced
+  none.find_calibration = [](std::string_view) { return nullptr; };
+  PF_ASSIGN(LoadedModel model, load_model(engine, none));
   std::unique_ptr<Progress> bar;
   options.progress = [&](int64_t done, int64_t total) {
     if (!bar) bar = std::make_unique<Progress>("calibrating", static_cast<uint64_t>(total));

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/kv_format.h"
 #include "pagefold/options.h"
 #include "quantize/quantize_options.h"
 
@@ -55,7 +56,8 @@ struct ChatCommand {
 };
 struct InspectCommand {
   std::string model;
-  std::string dtype = "auto", kv_cache_dtype = "auto", activations = "auto";
+  std::string dtype = "auto", quantization = "auto", activations = "auto";
+  KvTypeWords kv;
   bool tensors = false, json = false;
 };
 struct ReclaimCommand {
@@ -64,7 +66,8 @@ struct ReclaimCommand {
   double keep = 0.1;
   int layers = 1, kv_heads = 0;  // 0: 1, or 8 with the layout `shared`
   int head_dim = 64;
-  std::string kv_cache_dtype = "bfloat16", layout = "per-head";
+  KvTypeWords kv = {"bfloat16", "auto", 0};
+  std::string layout = "per-head";
   uint64_t seed = 0;
   bool json = false;
 };

@@ -5,6 +5,9 @@
 #include <map>
 
 #include "base/file.h"
+#include "model/kv_recipe.h"
+#include "model/load.h"
+#include "model/quant/weight_count.h"
 
 namespace pagefold {
 namespace {
@@ -14,18 +17,13 @@ constexpr size_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kMaxLayers = 1 << 20;
 
 void add_tensors(const std::vector<TensorInfo>& infos, ModelDescription& out) {
-  bool found = false;
   for (const TensorInfo& info : infos) {
     const TensorTypeInfo& type = tensor_type_info(info.type);
-    out.tensors.push_back(
-        {info.name, std::string(type.name), info.shape, info.data.size(), info.elements()});
+    out.tensors.push_back({info.name, std::string(type.name), info.shape, info.data.size(),
+                           info.elements(), weights_in(info, out.quant)});
     if (type.block_elements > 1) out.block_quantised = true;
-    const bool half = info.type == TensorType::F16;
-    if (!found && info.shape.size() == 2 && (half || info.type == TensorType::BF16)) {
-      out.natural_dtype = half ? "float16" : "bfloat16";
-      found = true;
-    }
   }
+  out.stored.tensors = stored_matrix_type(infos);
 }
 
 // Every layer has as many KV heads as the key says; GGUF may say it layer by layer.
@@ -131,11 +129,13 @@ uint64_t ModelDescription::weight_bytes() const {
 
 int64_t ModelDescription::parameters() const {
   int64_t sum = 0;
-  for (const TensorLine& t : tensors) sum += t.elements;
+  for (const TensorLine& t : tensors) sum += t.weights;
   return sum;
 }
 
 std::string ModelDescription::weight_format() const {
+  if (quant.method != QuantMethod::none && quant.method != QuantMethod::gguf)
+    return quant.description();
   std::map<std::string, uint64_t> bytes;
   for (const TensorLine& t : tensors) bytes[t.type] += t.bytes;
   const auto best = std::max_element(
@@ -148,18 +148,23 @@ double ModelDescription::bits_per_weight() const {
   return n > 0 ? 8.0 * static_cast<double>(weight_bytes()) / static_cast<double>(n) : 0;
 }
 
-uint64_t ModelDescription::kv_bytes_per_token(int bytes_per_element) const {
+uint64_t ModelDescription::kv_bytes_per_token(const KvFormat& cache) const {
   uint64_t heads = 0;
   for (const int64_t h : kv_heads) heads += static_cast<uint64_t>(std::max<int64_t>(h, 0));
-  const auto dims = static_cast<uint64_t>(std::max<int64_t>(key_dim + value_dim, 0));
-  return heads * dims * static_cast<uint64_t>(bytes_per_element);
+  const auto group = static_cast<size_t>(cache.group);
+  const auto row = [&](DType type, int64_t dim) {
+    return dim > 0 ? kv_row_bytes(type, static_cast<size_t>(dim), group) : 0;
+  };
+  return heads * (row(cache.k, key_dim) + row(cache.v, value_dim));
 }
 
 Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& path) {
   ModelDescription d;
   d.path = path;
   d.format = "gguf";
+  d.quant.method = QuantMethod::gguf;
   PF_ASSIGN(d.architecture, file.get_string("general.architecture", ""));
+  d.stored.model_type = d.architecture;
   PF_TRY(read_gguf_dims(file, d));
   if (const auto text = file.get_string("tokenizer.chat_template", ""); text.ok()) {
     d.chat_template = *text;
@@ -172,11 +177,19 @@ Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& 
 }
 
 Result<ModelDescription> describe_folder(const Json& config, const Json& tokenizer_config,
-                                         const SafetensorsSet& weights, const std::string& path) {
+                                         const SafetensorsSet& weights, const std::string& path,
+                                         Result<QuantConfig> quant) {
   ModelDescription d;
+  if (quant.ok()) {
+    d.quant = *std::move(quant);
+  } else {
+    d.quant_problem = message_of(quant.status());
+  }
   d.path = path;
   d.format = "safetensors";
-  d.architecture = string_of(config, "model_type");
+  d.architecture = d.stored.model_type = string_of(config, "model_type");
+  d.stored.config = string_of(config, config.contains("dtype") ? "dtype" : "torch_dtype");
+  PF_TRY(read_kv_scheme(config, path, d.kv));
   if (config.contains("architectures") && config["architectures"].is_array() &&
       !config["architectures"].empty() && config["architectures"][0].is_string()) {
     d.metadata.emplace_back("architectures", config["architectures"][0].get<std::string>());
@@ -203,7 +216,8 @@ Result<ModelDescription> describe_model(const std::string& path) {
     PF_ASSIGN(tokenizer_config, read_json_file(folder / "tokenizer_config.json"));
   }
   PF_ASSIGN(const SafetensorsSet weights, SafetensorsSet::open(folder));
-  PF_ASSIGN(ModelDescription d, describe_folder(config, tokenizer_config, weights, path));
+  PF_ASSIGN(ModelDescription d, describe_folder(config, tokenizer_config, weights, path,
+                                                read_quant_config(folder, config)));
   if (fs::exists(folder / "chat_template.jinja", ec)) {
     PF_ASSIGN(d.chat_template, read_file(folder / "chat_template.jinja", kMaxJsonBytes));
   }

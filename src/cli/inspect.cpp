@@ -10,24 +10,33 @@ namespace pagefold {
 namespace {
 
 struct Controls {
-  std::string dtype, kv_cache_dtype, activations;
+  DType dtype = DType::bf16;
+  KvFormat kv;
+  std::string quantization, activations;
 };
 
-// The same rules as loading: auto takes the checkpoint's own 16-bit type, else bfloat16.
-Controls resolve(const ModelDescription& d, const InspectCommand& command) {
-  const auto full_name = [](const std::string& word) {
-    return word == "half"    ? std::string("float16")
-           : word == "float" ? std::string("float32")
-                             : word;
-  };
+// The same rules as loading.
+Result<Controls> resolve(const ModelDescription& d, const InspectCommand& command) {
   Controls c;
-  c.dtype = full_name(command.dtype);
-  if (c.dtype == "auto") c.dtype = d.natural_dtype;
-  c.kv_cache_dtype = full_name(command.kv_cache_dtype);
-  if (c.kv_cache_dtype == "auto") c.kv_cache_dtype = c.dtype;
+  PF_ASSIGN(const DTypeChoice choice, choose_dtype(command.dtype, d.stored));
+  c.dtype = choice.dtype;
+  PF_ASSIGN(c.kv, resolve_kv_format(command.kv, c.dtype, d.kv));
+  PF_ASSIGN(const QuantConfig quant, choose_quantization(command.quantization, d.quant));
+  c.quantization = quant.description();
   c.activations = command.activations;
-  if (c.activations == "auto") c.activations = d.block_quantised ? "int8" : "16";
+  if (c.activations == "auto")
+    c.activations = d.block_quantised || quant.int8_inputs() ? "int8" : "16";
   return c;
+}
+
+constexpr DType kKvTypes[] = {DType::f32,      DType::f16,  DType::bf16, DType::fp8_e4m3,
+                              DType::fp8_e5m2, DType::int8, DType::int4};
+
+Json kv_bytes_json(const ModelDescription& d, const Controls& c) {
+  Json bytes = Json::object();
+  for (const DType type : kKvTypes)
+    bytes[std::string(dtype_name(type))] = d.kv_bytes_per_token({type, type, c.kv.group});
+  return bytes;
 }
 
 Json dims_json(const ModelDescription& d) {
@@ -68,24 +77,27 @@ Json tensors_json(const ModelDescription& d) {
 Json to_json(const ModelDescription& d, const Controls& c) {
   Json metadata = Json::object();
   for (const auto& [key, value] : d.metadata) metadata[key] = value;
-  return {
-      {"path", d.path},
-      {"format", d.format},
-      {"architecture", d.architecture},
-      {"dims", dims_json(d)},
-      {"parameters", d.parameters()},
-      {"weights_bytes", d.weight_bytes()},
-      {"weight_format", d.weight_format()},
-      {"bits_per_weight", d.bits_per_weight()},
-      {"kv_bytes_per_token",
-       {{"bfloat16", d.kv_bytes_per_token(2)},
-        {"float16", d.kv_bytes_per_token(2)},
-        {"float32", d.kv_bytes_per_token(4)}}},
-      {"controls",
-       {{"dtype", c.dtype}, {"kv_cache_dtype", c.kv_cache_dtype}, {"activations", c.activations}}},
-      {"chat_template", d.chat_template.empty() ? Json(nullptr) : Json(d.chat_template)},
-      {"metadata", std::move(metadata)},
-      {"tensors", tensors_json(d)}};
+  return {{"path", d.path},
+          {"format", d.format},
+          {"architecture", d.architecture},
+          {"dims", dims_json(d)},
+          {"parameters", d.parameters()},
+          {"weights_bytes", d.weight_bytes()},
+          {"weight_format", d.weight_format()},
+          {"bits_per_weight", d.bits_per_weight()},
+          {"quantization_problem", d.quant_problem.empty() ? Json(nullptr) : Json(d.quant_problem)},
+          {"kv_bytes_per_token", kv_bytes_json(d, c)},
+          {"controls",
+           {{"dtype", dtype_name(c.dtype)},
+            {"quantization", c.quantization},
+            {"kv_cache_dtype", dtype_name(c.kv.k)},
+            {"kv_cache_dtype_v", dtype_name(c.kv.v)},
+            {"kv_cache_group", c.kv.group},
+            {"kv_bytes_per_token", d.kv_bytes_per_token(c.kv)},
+            {"activations", c.activations}}},
+          {"chat_template", d.chat_template.empty() ? Json(nullptr) : Json(d.chat_template)},
+          {"metadata", std::move(metadata)},
+          {"tensors", tensors_json(d)}};
 }
 
 std::string to_text(const ModelDescription& d, const Controls& c, bool all_tensors) {
@@ -101,10 +113,19 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
       "weights         {} parameters in {} tensors, {}, mostly {}, {:.3f} bits a weight\n",
       grouped(static_cast<uint64_t>(d.parameters())), d.tensors.size(),
       human_bytes(static_cast<double>(d.weight_bytes())), d.weight_format(), d.bits_per_weight());
-  out += fmt::format("KV cache        bfloat16 {0} bytes a token, float16 {0}, float32 {1}\n",
-                     grouped(d.kv_bytes_per_token(2)), grouped(d.kv_bytes_per_token(4)));
-  out += fmt::format("would run with  dtype {}, kv-cache-dtype {}, activations {}\n", c.dtype,
-                     c.kv_cache_dtype, c.activations);
+  if (!d.quant_problem.empty()) out += fmt::format("cannot be run   {}\n", d.quant_problem);
+  out += "KV cache        bytes a token:";
+  for (const DType type : kKvTypes) {
+    out += fmt::format(" {} {}{}", dtype_name(type),
+                       grouped(d.kv_bytes_per_token({type, type, c.kv.group})),
+                       type == DType::int4 ? "\n" : ",");
+  }
+  out += fmt::format(
+      "would run with  dtype {}, quantization {}, kv-cache-dtype {} ({} bytes a token), "
+      "activations "
+      "{}\n",
+      dtype_name(c.dtype), c.quantization, c.kv.name(), grouped(d.kv_bytes_per_token(c.kv)),
+      c.activations);
   out += d.chat_template.empty() ? "chat template   none\n"
                                  : fmt::format("chat template   {}\n", d.chat_template);
   if (all_tensors) {
@@ -119,7 +140,7 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
 Status inspect(const InspectCommand& command) {
   PF_ASSIGN(const std::string path, resolve_model(command.model));
   PF_ASSIGN(const ModelDescription d, describe_model(path));
-  const Controls controls = resolve(d, command);
+  PF_ASSIGN(const Controls controls, resolve(d, command));
   print_text(stdout, command.json ? dump_json(to_json(d, controls)) + "\n"
                                   : to_text(d, controls, command.tensors));
   return stdout_ok() ? ok_status() : io_error("standard output does not take the answer");

@@ -29,9 +29,9 @@ Packing packing_of(const std::string& name) {
   return name == "fill" ? Packing::fill : Packing::order;
 }
 
-DType kv_dtype(const std::string& name) {
-  if (name == "float32" || name == "float") return DType::f32;
-  return name == "float16" || name == "half" ? DType::f16 : DType::bf16;
+// The types of the cache; there is no model to follow under auto.
+Result<KvFormat> format_of(const ReclaimCommand& c) {
+  return resolve_kv_format(c.kv, DType::bf16, {});
 }
 
 // A cache of one sequence in real memory. With the layout `shared` a block of the pool holds the
@@ -68,8 +68,8 @@ Result<std::unique_ptr<Arena>> Arena::fill(const ReclaimCommand& c) {
   const int heads = c.layout == "shared" ? c.kv_heads : 1;
   const int64_t a_table = (c.tokens + c.block_size - 1) / c.block_size;
   const int64_t tables = int64_t{c.layers} * c.kv_heads;
-  const DType dtype = kv_dtype(c.kv_cache_dtype);
-  const double bytes = 2.0 * static_cast<double>(dtype_bytes(dtype)) * c.head_dim * c.block_size *
+  PF_ASSIGN(const KvFormat format, format_of(c));
+  const double bytes = static_cast<double>(format.block_bytes(c.head_dim, c.block_size)) *
                        static_cast<double>(a_table * tables);
   const uint64_t available = available_memory();
   if (a_table * tables >= kNoBlock ||
@@ -84,8 +84,8 @@ Result<std::unique_ptr<Arena>> Arena::fill(const ReclaimCommand& c) {
   CpuBackendOptions options;
   options.threads = usable_cores();
   PF_ASSIGN(a->backend_, make_cpu_backend(options));
-  PF_TRY(a->backend_->init_kv({c.layers, c.kv_heads, c.head_dim, c.block_size, dtype, dtype,
-                               blocks * static_cast<uint32_t>(heads)}));
+  PF_TRY(a->backend_->init_kv({c.layers, c.kv_heads, c.head_dim, c.block_size, format.k, format.v,
+                               blocks * static_cast<uint32_t>(heads), format.group}));
   for (int64_t at = 0; at < c.tokens; at += kStepRows) {
     const int64_t rows = std::min(kStepRows, c.tokens - at);
     if (!a->cache_.reserve(a->pool_, rows)) return exhausted("reclaim: the pool is too small");
@@ -155,14 +155,15 @@ TableMoves join_heads(std::span<const TableMoves> heads, int layer, int table) {
   return out;
 }
 
-void print_table(const ReclaimCommand& c, const std::vector<ReclaimRow>& rows) {
-  print_text(stdout, fmt::format("{} tokens in {} layer{} x {} KV head{}, head_dim {}, {}, blocks "
-                                 "of {} slots{}; {:.4g} % kept\n\n",
-                                 grouped(static_cast<uint64_t>(c.tokens)), c.layers,
-                                 c.layers == 1 ? "" : "s", c.kv_heads, c.kv_heads == 1 ? "" : "s",
-                                 c.head_dim, c.kv_cache_dtype, c.block_size,
-                                 c.layout == "shared" ? " that all KV heads of a layer share" : "",
-                                 100 * c.keep));
+void print_table(const ReclaimCommand& c, const KvFormat& format,
+                 const std::vector<ReclaimRow>& rows) {
+  print_text(
+      stdout,
+      fmt::format("{} tokens in {} layer{} x {} KV head{}, head_dim {}, {}, blocks "
+                  "of {} slots{}; {:.4g} % kept\n\n",
+                  grouped(static_cast<uint64_t>(c.tokens)), c.layers, c.layers == 1 ? "" : "s",
+                  c.kv_heads, c.kv_heads == 1 ? "" : "s", c.head_dim, format.name(), c.block_size,
+                  c.layout == "shared" ? " that all KV heads of a layer share" : "", 100 * c.keep));
   print_text(stdout, fmt::format("{:<8} {:<10} {:>8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>9}\n",
                                  "packing", "survivors", "kept", "before", "after", "freed",
                                  "released", "moved", "ms"));
@@ -272,10 +273,12 @@ Result<std::vector<ReclaimRow>> measure_reclaim(const ReclaimCommand& command) {
 }
 
 int run_reclaim(const ReclaimCommand& command) {
+  const auto format = format_of(command);
+  if (!format.ok()) return report(format.status());
   const auto rows = measure_reclaim(command);
   if (!rows.ok()) return report(rows.status());
   if (!command.json) {
-    print_table(command, *rows);
+    print_table(command, *format, *rows);
     return stdout_ok() ? kDone : kFailed;
   }
   Json list = Json::array();
@@ -294,9 +297,15 @@ int run_reclaim(const ReclaimCommand& command) {
                     {"rss_released", r.rss_released},
                     {"whole_blocks", r.packing == "block"}});
   }
-  const Json out = {{"layout", command.layout},         {"layers", command.layers},
-                    {"kv_heads", command.kv_heads},     {"head_dim", command.head_dim},
-                    {"block_size", command.block_size}, {"kv_cache_dtype", command.kv_cache_dtype},
+  const Json out = {{"layout", command.layout},
+                    {"layers", command.layers},
+                    {"kv_heads", command.kv_heads},
+                    {"head_dim", command.head_dim},
+                    {"block_size", command.block_size},
+                    {"kv_cache_dtype", dtype_name(format->k)},
+                    {"kv_cache_dtype_v", dtype_name(format->v)},
+                    {"kv_cache_group", format->group},
+                    {"block_bytes", format->block_bytes(command.head_dim, command.block_size)},
                     {"rows", std::move(list)}};
   print_text(stdout, dump_json(out) + "\n");
   return stdout_ok() ? kDone : kFailed;

@@ -44,13 +44,16 @@ void print_examples(const LoadedModel& model, const ServerOptions& options) {
 Status start_and_serve(const ServeCommand& command) {
   EngineOptions engine = command.engine;
   PF_ASSIGN(engine.model, resolve_model(engine.model));
-  PF_ASSIGN(const LoadedModel model, load_model(engine));
+  EngineConfig serving;
+  serving.allow_packing_off = false;  // it shows the problem; a server is there to solve it
+  serving.min_kv_interval = command.min_kv_interval;
+  PF_ASSIGN(const LoadedModel model, load_model(engine, serving));
   log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
   PF_ASSIGN(EngineConfig config,
-            resolve_config(engine, model.network->shape(), model.kv_dtype, available_memory()));
-  config.allow_packing_off = false;  // it shows the problem; a server is there to solve it
-  config.min_kv_interval = command.min_kv_interval;
-  PF_TRY(register_calibrations(engine, model, config));
+            resolve_config(engine, model.network->shape(), model.kv, available_memory()));
+  config.allow_packing_off = serving.allow_packing_off;
+  config.min_kv_interval = serving.min_kv_interval;
+  PF_TRY(register_calibrations(engine, model.network->shape(), config));
   PF_ASSIGN(const auto core, EngineCore::start(*model.network, config));
 
   ServerOptions options;

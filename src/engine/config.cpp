@@ -62,8 +62,6 @@ Result<int64_t> resolve_model_len(const EngineOptions& o, const ModelShape& mode
           "--allow-long-context to run anyway (no quality is promised there)",
           o.max_model_len, model.context_length);
     }
-    log::warn("--max-model-len {} is beyond the model's own limit of {} tokens; answers may be bad",
-              o.max_model_len, model.context_length);
   }
   return o.max_model_len;
 }
@@ -124,27 +122,57 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
   return size;
 }
 
-Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
-                                    DType kv_dtype, uint64_t free_memory) {
+namespace {
+
+// Everything that does not depend on the memory of the machine.
+Result<EngineConfig> resolve_limits(const EngineOptions& options, const ModelShape& model,
+                                    const KvFormat& kv_format) {
   PF_TRY(check_options(options));
   EngineConfig config;
   config.block_size = options.block_size;
   config.max_num_batched_tokens = options.max_num_batched_tokens;
-  config.max_num_seqs = options.max_num_seqs;
   // Every running sequence must be able to move in every step.
-  if (config.max_num_seqs > config.max_num_batched_tokens) {
-    log::warn("at most {} sequences run at once, as --max-num-batched-tokens is {}",
-              config.max_num_batched_tokens, config.max_num_batched_tokens);
-    config.max_num_seqs = config.max_num_batched_tokens;
-  }
+  config.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   config.max_queued_requests = options.max_queued_requests;
   config.kv = options.kv;
-  config.k_dtype = config.v_dtype = kv_dtype;
+  config.kv_format = kv_format;
   PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));
+  return config;
+}
 
-  const uint64_t block_bytes = 2 * dtype_bytes(kv_dtype) *
-                               static_cast<uint64_t>(options.block_size) *
-                               static_cast<uint64_t>(model.head_dim);
+void warn_of_limits(const EngineOptions& options, const ModelShape& model,
+                    const EngineConfig& config) {
+  if (config.max_num_seqs < options.max_num_seqs) {
+    log::warn("at most {} sequences run at once, as --max-num-batched-tokens is {}",
+              config.max_num_batched_tokens, config.max_num_batched_tokens);
+  }
+  if (model.context_length > 0 && config.max_model_len > model.context_length) {
+    log::warn("--max-model-len {} is beyond the model's own limit of {} tokens; answers may be bad",
+              config.max_model_len, model.context_length);
+  }
+}
+
+}  // namespace
+
+Status check_before_loading(const EngineOptions& options, const ModelShape& model,
+                            const KvFormat& kv_format, const EngineConfig& serving) {
+  PF_ASSIGN(EngineConfig config, resolve_limits(options, model, kv_format));
+  config.allow_packing_off = serving.allow_packing_off;
+  config.min_kv_interval = serving.min_kv_interval;
+  config.find_calibration = serving.find_calibration;
+  config.calibration_names = serving.calibration_names;
+  PF_TRY(resolve_kv_plan({}, config, kv_model(config, model), 0).status());
+  if (options.kv_cache_memory_bytes == 0) return ok_status();
+  config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
+  return pool_size(config, model, kv_format.block_bytes(model.head_dim, config.block_size))
+      .status();
+}
+
+Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
+                                    const KvFormat& kv_format, uint64_t free_memory) {
+  PF_ASSIGN(EngineConfig config, resolve_limits(options, model, kv_format));
+  warn_of_limits(options, model, config);
+  const uint64_t block_bytes = kv_format.block_bytes(model.head_dim, config.block_size);
   config.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
   if (options.kv_cache_memory_bytes == 0) {
     const auto share =

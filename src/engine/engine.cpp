@@ -343,6 +343,7 @@ void EngineCore::Impl::publish_metrics() {
   counters.preemptions = scheduler.preemptions();
   counters.blocks_used = pool.used_count();
   counters.kv_resident_bytes = model.kv_resident_bytes();
+  counters.kv_saturated = model.kv_saturated();
   counters.kv_released_bytes = model.kv_memory().released_bytes;
   counters.logical_slots = counters.held_slots = counters.running_blocks = 0;
   scheduler.for_running([this](Sequence& s) {
@@ -382,8 +383,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::start(LanguageModel& model,
   const ModelShape& m = model.shape();
   // A wrong default policy is refused now, not with the first request.
   PF_TRY(resolve_kv_plan({}, config, kv_model(config, m), 0).status());
-  KvShape kv{m.n_layers,     m.n_kv_heads,   m.head_dim, config.block_size,
-             config.k_dtype, config.v_dtype, 0};
+  KvShape kv = kv_shape(m, config.kv_format, config.block_size, 0);
   const uint64_t block_bytes = model.block_bytes(kv);
   PF_ASSIGN(const PoolSize size, pool_size(config, m, block_bytes));
   kv.n_blocks = size.n_blocks;

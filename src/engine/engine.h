@@ -21,7 +21,7 @@ struct EngineConfig {
   int64_t max_model_len = 0;
   uint64_t kv_cache_memory_bytes = 0;  // rounded down to whole blocks
   int max_queued_requests = 1024;
-  DType k_dtype = DType::bf16, v_dtype = DType::bf16;
+  KvFormat kv_format;
   KvOptions kv;                   // compression of requests that name none
   bool allow_packing_off = true;  // "off" only shows the problem: not for serving
   int64_t min_kv_interval = 1;    // least interval a request may ask for
@@ -31,7 +31,12 @@ struct EngineConfig {
 // Checks the options against the model (max_model_len, block size, sizes) and fills defaults.
 // free_memory: bytes free on the machine now.
 Result<EngineConfig> resolve_config(const EngineOptions& options, const ModelShape& model,
-                                    DType kv_dtype, uint64_t free_memory);
+                                    const KvFormat& kv_format, uint64_t free_memory);
+// What resolve_config and EngineCore::start will refuse whatever memory is free, before weights are
+// read: option ranges, a wrong compression policy, a pool of kv_cache_memory_bytes that is too
+// small. serving: its limits on compression and its calibrations count.
+Status check_before_loading(const EngineOptions& options, const ModelShape& model,
+                            const KvFormat& kv_format, const EngineConfig& serving);
 
 class EngineCore {
  public:

@@ -31,6 +31,7 @@ struct EngineMetrics {
   // compression: counters, then gauges over running sequences (slots of all tables)
   uint64_t compactions = 0, evicted_slots = 0, moved_slots = 0, compaction_freed_blocks = 0;
   uint64_t kv_released_bytes = 0;
+  uint64_t kv_saturated = 0;  // elements that an fp8 cache cut off
   double scoring_s = 0, moving_s = 0;
   int64_t logical_slots = 0, held_slots = 0, running_blocks = 0;
   // histograms, vLLM's bounds

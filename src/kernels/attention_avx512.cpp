@@ -7,6 +7,7 @@
 namespace pagefold::kernels::avx512 {
 
 void attention_chunk(const KvLayout& layout, const AttentionChunkArgs& args) {
+  if (is_compact(layout)) return scalar::attention_chunk(layout, args);
   run_chunk(layout, args);
 }
 

@@ -6,10 +6,14 @@
 
 namespace pagefold::kernels::avx2 {
 
-void kv_append(const KvLayout& layout, const KvAppendArgs& args) { append_rows(layout, args); }
+void kv_append(const KvLayout& layout, const KvAppendArgs& args) {
+  if (is_compact(layout)) return scalar::kv_append(layout, args);
+  append_rows(layout, args);
+}
 
 void attention_prepare_q(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
                          float scale, void* out) {
+  if (is_compact(layout)) return scalar::attention_prepare_q(layout, q, ldq, n_queries, scale, out);
   prepare_queries(layout, q, ldq, n_queries, scale, out);
 }
 

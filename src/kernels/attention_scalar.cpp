@@ -1,65 +1,23 @@
 // Plain loops: the oracle of the vector files, and what runs where they cannot.
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "base/half.h"
 #include "kernels/attention_isa.h"
 #include "kernels/exp_poly.h"
+#include "kernels/strip_scalar.h"
 
 namespace pagefold::kernels::scalar {
 namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
-uint16_t load16(const std::byte* p) {
-  uint16_t v;
-  std::memcpy(&v, p, 2);
-  return v;
-}
+// Integer keys: the form of a prepared query, and what it takes at the front of its 4 head_dim
+// bytes: the unit, the sums of the groups, then the integers.
+constexpr float kQuerySteps = 16256.0f;   // 15 bits: two signed digits of base 128
+constexpr float kWeightSteps = 32767.0f;  // 15 bits
 
-float load(DType type, const std::byte* p) {
-  float v;
-  switch (type) {
-    case DType::f16:
-      return f16_to_f32(load16(p));
-    case DType::bf16:
-      return bf16_to_f32(load16(p));
-    case DType::f32:
-      break;
-  }
-  std::memcpy(&v, p, 4);
-  return v;
-}
-
-void store(DType type, float v, std::byte* p) {
-  if (type == DType::f32) {
-    std::memcpy(p, &v, 4);
-    return;
-  }
-  const uint16_t bits = type == DType::f16 ? f32_to_f16(v) : f32_to_bf16(v);
-  std::memcpy(p, &bits, 2);
-}
-
-// Byte offsets inside a strip's K part and V part: paged.h.
-size_t k_offset(DType type, int d, int lane) {
-  const auto at =
-      type == DType::bf16 ? (d / 2 * kStripSlots + lane) * 2 + d % 2 : d * kStripSlots + lane;
-  return static_cast<size_t>(at) * dtype_bytes(type);
-}
-
-size_t v_offset(DType type, int head_dim, int d, int lane) {
-  const auto at =
-      type == DType::bf16 ? (lane / 2 * head_dim + d) * 2 + lane % 2 : lane * head_dim + d;
-  return static_cast<size_t>(at) * dtype_bytes(type);
-}
-
-template <class Byte>
-Byte* strip_of(const KvLayout& layout, Byte* base, const uint32_t* blocks, int64_t slot) {
-  const auto in_block = static_cast<size_t>(slot % layout.block_size);
-  return base + blocks[slot / layout.block_size] * layout.block_bytes() +
-         in_block / kStripSlots * layout.strip_bytes();
-}
+float unit_of(float largest, float steps) { return largest / steps; }
+bool usable(float unit) { return unit >= std::numeric_limits<float>::min(); }
 
 float exp_scalar(float x) {
   if (x < kExpLowest) x = kExpLowest;
@@ -87,6 +45,35 @@ Visible visible_of(const AttentionChunkArgs& args, int row) {
   return {args.lo[row], args.hi[row] < args.slots ? args.hi[row] : args.slots, args.live};
 }
 
+struct IntegerQuery {
+  float unit;
+  const int32_t* sums;  // [groups]
+  const int16_t* n;     // [head_dim]
+};
+
+IntegerQuery integer_query(const KvLayout& layout, const float* prepared) {
+  IntegerQuery q;
+  q.unit = prepared[0];
+  q.sums = reinterpret_cast<const int32_t*>(prepared + 1);
+  q.n = reinterpret_cast<const int16_t*>(prepared + 1 + layout.groups());
+  return q;
+}
+
+float integer_logit(const StripPart& keys, int lane, const IntegerQuery& q) {
+  float total = 0.0f;
+  for (int g = 0; g < keys.layout.groups(); ++g) {
+    int32_t sum = 0;
+    for (int d = keys.layout.group_begin(g); d < keys.layout.group_end(g); ++d)
+      sum += q.n[d] * keys.code(d, lane);
+    const float exact = static_cast<float>(sum);
+    total +=
+        keys.scale(g, lane) * (keys.type() == DType::int8
+                                   ? exact
+                                   : exact - keys.zero(g, lane) * static_cast<float>(q.sums[g]));
+  }
+  return total * q.unit;
+}
+
 // Logits of one query for the strips that hold a visible slot; -inf elsewhere. Returns their max.
 float query_scores(const KvLayout& layout, const AttentionChunkArgs& args, const float* q,
                    const Visible& visible, float* s) {
@@ -94,54 +81,104 @@ float query_scores(const KvLayout& layout, const AttentionChunkArgs& args, const
   for (int slot = 0; slot < kChunkSlots; ++slot) {
     s[slot] = kNegInf;
     if (!visible(slot)) continue;
-    const std::byte* strip = strip_of(layout, args.base, args.blocks, slot);
+    const StripPart keys = StripPart::k_of(layout, strip_of(layout, args.base, args.blocks, slot));
+    const int lane = slot % kStripSlots;
     float dot = 0.0f;
-    for (int d = 0; d < layout.head_dim; ++d)
-      dot += q[d] * load(layout.k_dtype, strip + k_offset(layout.k_dtype, d, slot % kStripSlots));
+    if (dtype_has_scales(layout.k_dtype))
+      dot = integer_logit(keys, lane, integer_query(layout, q));
+    else
+      for (int d = 0; d < layout.head_dim; ++d) dot += q[d] * keys.value(d, lane);
     s[slot] = args.log_bias != nullptr ? dot + args.log_bias[slot] : dot;
     if (!(s[slot] <= max)) max = s[slot];  // a NaN must not pass for a query that sees nothing
   }
   return max;
 }
 
+// One group of integer values of a chunk.
+void add_integer_values(const KvLayout& layout, const AttentionChunkArgs& args,
+                        const Visible& visible, const float* p, int group, float* o) {
+  float w[kChunkSlots], largest = 0.0f;
+  const auto values_of = [&](int slot) {
+    return StripPart::v_of(layout, strip_of(layout, args.base, args.blocks, slot));
+  };
+  for (int slot = 0; slot < args.slots; ++slot) {
+    if (!visible(slot)) continue;
+    w[slot] = p[slot] * values_of(slot).scale(group, slot % kStripSlots);
+    if (!(w[slot] <= largest)) largest = w[slot];  // a NaN stays
+    if (largest != largest) break;
+  }
+  const float unit = unit_of(largest, kWeightSteps);
+  if (unit == unit && !usable(unit)) return;
+  int32_t sums[512] = {};
+  float zeros = 0.0f;
+  const float steps = kWeightSteps / largest;
+  const int begin = layout.group_begin(group), end = layout.group_end(group);
+  for (int slot = 0; slot < args.slots && unit == unit; ++slot) {
+    if (!visible(slot)) continue;
+    const StripPart values = values_of(slot);
+    const int n = static_cast<int>(std::nearbyint(w[slot] * steps));
+    zeros += static_cast<float>(n) * values.zero(group, slot % kStripSlots);
+    for (int d = begin; d < end; ++d) sums[d - begin] += n * values.code(d, slot % kStripSlots);
+  }
+  for (int d = begin; d < end; ++d) o[d] = unit * (static_cast<float>(sums[d - begin]) - zeros);
+}
+
 void query_output(const KvLayout& layout, const AttentionChunkArgs& args, const float* s,
                   const Visible& visible, float max, float* weights, float* l, float* o) {
   if (weights != nullptr)
     for (int slot = 0; slot < kChunkSlots; ++slot) weights[slot] = 0.0f;
-  const std::byte* const base = args.base + layout.k_strip_bytes();
+  const bool integers = dtype_has_scales(layout.v_dtype);
+  float kept[kChunkSlots];
   for (int slot = 0; slot < args.slots; ++slot) {
     if (!visible(slot)) continue;
     float p = exp_scalar(s[slot] - max);
     if (weights != nullptr) weights[slot] = p;
     if (layout.v_dtype == DType::bf16) p = bf16_to_f32(f32_to_bf16(p));
     *l += p;
-    const std::byte* v = strip_of(layout, base, args.blocks, slot);
-    for (int d = 0; d < layout.head_dim; ++d)
-      o[d] += p * load(layout.v_dtype,
-                       v + v_offset(layout.v_dtype, layout.head_dim, d, slot % kStripSlots));
+    kept[slot] = p;
+    if (integers) continue;
+    const StripPart values =
+        StripPart::v_of(layout, strip_of(layout, args.base, args.blocks, slot));
+    for (int d = 0; d < layout.head_dim; ++d) o[d] += p * values.value(d, slot % kStripSlots);
+  }
+  if (integers)
+    for (int g = 0; g < layout.groups(); ++g) add_integer_values(layout, args, visible, kept, g, o);
+}
+
+void prepare_integers(const KvLayout& layout, const float* q, float scale, float* out) {
+  float largest = 0.0f;
+  for (int d = 0; d < layout.head_dim; ++d) {
+    const float x = std::fabs(q[d] * scale);
+    if (!(x <= largest)) largest = x;
+    if (largest != largest) break;
+  }
+  const float unit = unit_of(largest, kQuerySteps);
+  const bool all_zero = !usable(unit) || std::isinf(unit);
+  const float steps = kQuerySteps / largest;
+  auto* const sums = reinterpret_cast<int32_t*>(out + 1);
+  auto* const n = reinterpret_cast<int16_t*>(out + 1 + layout.groups());
+  // NaN or infinite: every logit is NaN.
+  out[0] = std::isfinite(unit) ? (all_zero ? 0.0f : unit) : std::numeric_limits<float>::quiet_NaN();
+  for (int g = 0; g < layout.groups(); ++g) {
+    sums[g] = 0;
+    for (int d = layout.group_begin(g); d < layout.group_end(g); ++d) {
+      n[d] = all_zero ? int16_t{0} : static_cast<int16_t>(std::nearbyint(q[d] * scale * steps));
+      sums[g] += n[d];
+    }
   }
 }
 
 }  // namespace
 
-void kv_append(const KvLayout& layout, const KvAppendArgs& args) {
-  for (int row = 0; row < args.rows; ++row) {
-    const int64_t slot = args.first_slot + row;
-    const int lane = static_cast<int>(slot % kStripSlots);
-    std::byte* k = strip_of(layout, args.base, args.blocks, slot);
-    std::byte* v = k + layout.k_strip_bytes();
-    for (int d = 0; d < layout.head_dim; ++d) {
-      store(layout.k_dtype, args.k[row * args.ldk + d], k + k_offset(layout.k_dtype, d, lane));
-      store(layout.v_dtype, args.v[row * args.ldv + d],
-            v + v_offset(layout.v_dtype, layout.head_dim, d, lane));
-    }
-  }
-}
-
 void attention_prepare_q(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
                          float scale, void* out) {
   auto* to = static_cast<float*>(out);
   for (int i = 0; i < n_queries; ++i) {
+    if (dtype_has_scales(layout.k_dtype)) {
+      prepare_integers(layout, q + i * ldq, scale, to);
+      to += layout.head_dim;
+      continue;
+    }
     for (int d = 0; d < layout.head_dim; ++d) {
       const float v = q[i * ldq + d] * scale;
       *to++ = layout.k_dtype == DType::bf16 ? bf16_to_f32(f32_to_bf16(v)) : v;

@@ -327,6 +327,8 @@ void run_tile(const KvLayout& layout, const AttentionChunkArgs& args, const Stri
     case DType::bf16:
       score_tile<KeysBf16, T>(strips, layout.head_dim, q, q_stride, tile);
       break;
+    default:
+      break;
   }
   for (int t = 0; t < T; ++t) softmax_query(layout, args, begin + t, t, tile);
   tile_kinds(T, tile);
@@ -340,6 +342,8 @@ void run_tile(const KvLayout& layout, const AttentionChunkArgs& args, const Stri
       break;
     case DType::bf16:
       value_tile<ValuesBf16, T>(strips, layout, tile, o);
+      break;
+    default:
       break;
   }
 }

@@ -35,7 +35,7 @@ struct QuantizedRows {
 enum class InputKind : uint8_t {
   f32,   // float; values may have been rounded to a 16-bit type before
   bf16,  // uint16_t, for PackKind::bf16 weights only (vdpbf16ps)
-  i8,    // QuantizedRows, for w4 / w8 weights only
+  i8,    // QuantizedRows, for weights that takes_int8() allows
 };
 
 struct MatmulArgs {
@@ -103,6 +103,10 @@ struct Kernels {
   void (*dot_strips)(const StripDotArgs&);
   // K and V of the slots.
   void (*move_lanes)(const KvLayout&, const LaneMoves&);
+  // In place: the row times the orthonormal block-Hadamard matrix (+-1 / sqrt(block)), which is its
+  // own inverse and spreads an outlier over the block. Block: the largest power of two that divides
+  // head_dim (80: 5 x 16).
+  void (*hadamard)(float* row, int head_dim);
 };
 
 // The implementations this CPU can run, best last; the first is always "scalar".

@@ -49,13 +49,16 @@ struct LaneMoves {
 
 }  // namespace pagefold::kernels
 
-#define PF_DECLARE_KEYS                                                          \
-  /* The keys of a strip as float32 [head_dim][16]. */                           \
-  void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys); \
-  void score_strip(const StripScoreArgs& args);                                  \
-  void dot_strips(const StripDotArgs& args);                                     \
-  /* K and V of the slots. */                                                    \
-  void move_lanes(const KvLayout& layout, const LaneMoves& moves);
+#define PF_DECLARE_KEYS                                                                     \
+  /* The keys of a strip as float32 [head_dim][16]. */                                      \
+  void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys);            \
+  void score_strip(const StripScoreArgs& args);                                             \
+  void dot_strips(const StripDotArgs& args);                                                \
+  /* K and V of the slots. */                                                               \
+  void move_lanes(const KvLayout& layout, const LaneMoves& moves);                          \
+  /* In place: row times the orthonormal block-Hadamard matrix, its own inverse. Block: the \
+   * largest power of two that divides head_dim. */                                         \
+  void hadamard(float* row, int head_dim);
 
 namespace pagefold::kernels::scalar {
 PF_DECLARE_KEYS

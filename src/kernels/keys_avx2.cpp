@@ -30,6 +30,7 @@ struct Wide {
 namespace pagefold::kernels::avx2 {
 
 void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys) {
+  if (is_compact(layout)) return scalar::unpack_keys(layout, strip, keys);
   unpack_strip(layout, strip, keys);
 }
 void score_strip(const StripScoreArgs& args) { score_all_heads(args); }
@@ -37,5 +38,7 @@ void dot_strips(const StripDotArgs& args) { dot_all<4>(args); }
 void move_lanes(const KvLayout& layout, const LaneMoves& moves) {
   scalar::move_lanes(layout, moves);
 }
+
+void hadamard(float* row, int head_dim) { scalar::hadamard(row, head_dim); }
 
 }  // namespace pagefold::kernels::avx2

@@ -86,12 +86,16 @@ void move_pairs(const std::byte* from, std::byte* to, int dim, const LaneMoves& 
 }  // namespace
 
 void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys) {
+  if (is_compact(layout)) return scalar::unpack_keys(layout, strip, keys);
   unpack_strip(layout, strip, keys);
 }
 void score_strip(const StripScoreArgs& args) { score_all_heads(args); }
 void dot_strips(const StripDotArgs& args) { dot_all<8>(args); }
 
+void hadamard(float* row, int head_dim) { scalar::hadamard(row, head_dim); }
+
 void move_lanes(const KvLayout& layout, const LaneMoves& m) {
+  if (is_compact(layout)) return scalar::move_lanes(layout, m);
   if (layout.k_dtype == DType::f32)
     move_words(m, layout.head_dim);
   else if (layout.k_dtype == DType::bf16)

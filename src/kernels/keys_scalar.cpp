@@ -3,55 +3,52 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/half.h"
 #include "kernels/keys.h"
+#include "kernels/strip_scalar.h"
 
 namespace pagefold::kernels::scalar {
 namespace {
 
-float load(DType type, const std::byte* p) {
-  if (type == DType::f32) {
-    float v;
-    std::memcpy(&v, p, 4);
-    return v;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return type == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+// Elements of `bytes`, `step` apart, from one slot to another.
+void move_elements(const std::byte* from, std::byte* to, size_t bytes, size_t step, int n) {
+  for (int i = 0; i < n; ++i, from += step, to += step) std::memcpy(to, from, bytes);
 }
 
-// One lane of every row of the strip's keys: a row is 16 elements of kBytes.
-template <size_t kBytes>
-void move_key_lanes(const LaneMoves& m, size_t rows) {
-  for (size_t r = 0; r < rows; ++r) {
-    const std::byte* from = m.from + r * kStripSlots * kBytes;
-    std::byte* to = m.to + r * kStripSlots * kBytes;
-    for (int i = 0; i < m.n; ++i)
-      std::memcpy(to + m.to_lane[i] * kBytes, from + m.from_lane[i] * kBytes, kBytes);
-  }
+void move_nibble(const std::byte* from, bool from_high, std::byte* to, bool to_high) {
+  const auto x = static_cast<unsigned>(*from) >> (from_high ? 4 : 0) & 15u;
+  const auto old = static_cast<unsigned>(*to);
+  *to = static_cast<std::byte>(to_high ? (old & 0x0fu) | x << 4 : (old & 0xf0u) | x);
 }
 
-// [8][head_dim][2]: a slot is every second element of its row.
-void move_value_pairs(const std::byte* from, std::byte* to, size_t dim, const LaneMoves& m) {
-  for (int i = 0; i < m.n; ++i) {
-    const size_t a = m.from_lane[i], b = m.to_lane[i];
-    const std::byte* source = from + a / 2 * dim * 4 + a % 2 * 2;
-    std::byte* target = to + b / 2 * dim * 4 + b % 2 * 2;
-    for (size_t d = 0; d < dim; ++d) std::memcpy(target + d * 4, source + d * 4, 2);
+void move_slot(const StripPart& from, int a, const StripPart& to, int b) {
+  const KvLayout& layout = from.layout;
+  const DType type = from.type();
+  const auto writable = [&](int d) { return const_cast<std::byte*>(to.at(d, b)); };
+  if (type == DType::int4 && !from.keys) {
+    for (int d = 0; d < layout.head_dim; ++d)
+      move_nibble(from.at(d, a), a % 8 >= 4, writable(d), b % 8 >= 4);
+  } else if (type == DType::int4) {
+    // Both nibbles of a key's byte are of the same slot.
+    for (int d = 0; d < layout.head_dim; d += 8) move_elements(from.at(d, a), writable(d), 4, 4, 1);
+  } else {
+    const size_t bytes = dtype_bytes(type);
+    for (int d = 0; d < layout.head_dim; ++d)
+      move_elements(from.at(d, a), writable(d), bytes, bytes, 1);
   }
+  if (!dtype_has_scales(type)) return;
+  // Zero points lie behind the scales in the same steps.
+  const int rows = layout.groups() * (type == DType::int4 ? 2 : 1);
+  move_elements(from.scales + a * 2, const_cast<std::byte*>(to.scales) + b * 2, 2,
+                size_t{kStripSlots} * 2, rows);
 }
 
 }  // namespace
 
 void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys) {
-  const size_t bytes = dtype_bytes(layout.k_dtype);
-  for (int d = 0; d < layout.head_dim; ++d) {
-    for (int lane = 0; lane < kStripSlots; ++lane) {
-      const int at = layout.k_dtype == DType::bf16 ? (d / 2 * kStripSlots + lane) * 2 + d % 2
-                                                   : d * kStripSlots + lane;
-      keys[d * kStripSlots + lane] = load(layout.k_dtype, strip + static_cast<size_t>(at) * bytes);
-    }
-  }
+  const StripPart part = StripPart::k_of(layout, strip);
+  for (int d = 0; d < layout.head_dim; ++d)
+    for (int lane = 0; lane < kStripSlots; ++lane)
+      keys[d * kStripSlots + lane] = part.value(d, lane);
 }
 
 void score_strip(const StripScoreArgs& a) {
@@ -92,20 +89,30 @@ void dot_strips(const StripDotArgs& a) {
 }
 
 void move_lanes(const KvLayout& layout, const LaneMoves& m) {
-  const auto dim = static_cast<size_t>(layout.head_dim);
-  if (layout.k_dtype == DType::f32)
-    move_key_lanes<4>(m, dim);
-  else if (layout.k_dtype == DType::bf16)
-    move_key_lanes<4>(m, dim / 2);
-  else
-    move_key_lanes<2>(m, dim);
+  for (int i = 0; i < m.n; ++i) {
+    move_slot(StripPart::k_of(layout, m.from), m.from_lane[i], StripPart::k_of(layout, m.to),
+              m.to_lane[i]);
+    move_slot(StripPart::v_of(layout, m.from), m.from_lane[i], StripPart::v_of(layout, m.to),
+              m.to_lane[i]);
+  }
+}
 
-  const std::byte* from = m.from + layout.k_strip_bytes();
-  std::byte* to = m.to + layout.k_strip_bytes();
-  if (layout.v_dtype == DType::bf16) return move_value_pairs(from, to, dim, m);
-  const size_t row = dim * dtype_bytes(layout.v_dtype);
-  for (int i = 0; i < m.n; ++i)
-    std::memmove(to + m.to_lane[i] * row, from + m.from_lane[i] * row, row);
+void hadamard(float* row, int head_dim) {
+  int block = 1;
+  while (head_dim % (block * 2) == 0) block *= 2;
+  const float factor = 1.0f / std::sqrt(static_cast<float>(block));
+  for (float* x = row; x < row + head_dim; x += block) {
+    for (int half = 1; half < block; half *= 2) {
+      for (int i = 0; i < block; i += 2 * half) {
+        for (int j = i; j < i + half; ++j) {
+          const float a = x[j], b = x[j + half];
+          x[j] = a + b;
+          x[j + half] = a - b;
+        }
+      }
+    }
+    for (int i = 0; i < block; ++i) x[i] *= factor;
+  }
 }
 
 }  // namespace pagefold::kernels::scalar

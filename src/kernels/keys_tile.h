@@ -28,6 +28,8 @@ PF_INLINE void unpack_strip(const KvLayout& layout, const std::byte* strip, floa
     case DType::f32:
       __builtin_memcpy(keys, strip, static_cast<size_t>(dim) * kStripSlots * sizeof(float));
       return;
+    default:
+      return;
   }
 }
 

@@ -20,8 +20,7 @@ PF_ISA_INLINE int reduce_add(__m256i v) {
 
 void matmul(const MatmulArgs& a) {
   check_matmul_args(a);
-  const PackKind kind = a.weights->shape.kind;
-  if (kind != PackKind::w4 && kind != PackKind::w8) return matmul_float(a);
+  if (!is_quantised(a.weights->shape.kind)) return matmul_float(a);
   return a.input == InputKind::i8 ? matmul_i8(a) : matmul_dequant(a);
 }
 

@@ -1,4 +1,5 @@
 // What the matmuls of all instruction sets share, compiled for the baseline.
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 
@@ -9,8 +10,9 @@ namespace pagefold::kernels {
 
 void check_matmul_args(const MatmulArgs& a) {
   const PackedShape& s = a.weights->shape;
-  const bool quantised = s.kind == PackKind::w8 || s.kind == PackKind::w4;
-  PF_CHECK(a.input != InputKind::i8 || quantised, "int8 inputs go with w8 and w4 weights");
+  PF_CHECK(s.kind != PackKind::t4 || a.weights->table != nullptr, "t4 weights need their table");
+  PF_CHECK(a.input != InputKind::i8 || takes_int8(s.kind, a.weights->table),
+           "int8 inputs do not go with such weights");
   PF_CHECK(a.input != InputKind::bf16 || s.kind == PackKind::bf16,
            "bfloat16 inputs go with bfloat16 weights");
   PF_CHECK(a.tile_begin >= 0 && a.tile_end <= s.tiles());
@@ -39,6 +41,26 @@ void prepare_groups(const MatmulArgs& a, int row, int rows, float* min_sum, int*
     } else {
       min_sum[i] = scale * static_cast<float>(s0 + s1);
       start[i] = -128 * (s0 + s1);
+    }
+  }
+}
+
+void prepare_steps(const MatmulArgs& a, int row, int rows, float* sum, int* start, float* min_sum) {
+  const PackedShape& s = a.weights->shape;
+  const int step = s.group < 32 ? s.group : 32;
+  const int64_t steps = s.n_in / step, per_group = s.group / step;
+  for (int r = 0; r < rows; ++r) {
+    const float* scale = a.xq.scale + (row + r) * int64_t{s.n_in / 32};
+    const int32_t* sums = a.xq.sums + (row + r) * int64_t{s.n_in / 16};
+    float total = 0;
+    for (int64_t i = 0; i < steps; ++i) {
+      const int of_step = step == 16 ? sums[i] : sums[i * 2] + sums[i * 2 + 1];
+      sum[r * steps + i] = static_cast<float>(of_step);
+      start[r * steps + i] = -128 * of_step;
+      total = std::fma(static_cast<float>(of_step), scale[i * step / 32], total);
+      if (i % per_group != per_group - 1) continue;
+      min_sum[(r * steps + i) / per_group] = total;
+      total = 0;
     }
   }
 }

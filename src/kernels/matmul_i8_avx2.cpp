@@ -1,57 +1,9 @@
 // Quantised weights with int8 inputs. The float operations are those of matmul_i8_avx512.cpp, and
 // the integers are exact: vpmaddubsw saturates at 16 bits, so its operands are kept small enough.
-#include "kernels/simd_avx2.h"
+#include "kernels/int8_avx2.h"
 
 namespace pagefold::kernels::avx2 {
 namespace {
-
-// Dot products of N quads (4 inputs each) for 8 outputs and R rows: d[r] (int32).
-// w4: 0..15 times -127..127, so 16 products of a 16-bit lane stay below 30481.
-struct W4 {
-  // quad i of 8: 0..3 in the low nibbles, 4..7 in the high ones
-  PF_ISA_INLINE static __m256i load(const std::byte* values, int i) {
-    const __m256i v = load_32(values + i % 4 * 64);
-    return _mm256_and_si256(i < 4 ? v : _mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
-  }
-  template <int R, int N>
-  PF_ISA_INLINE static void dot(const std::byte* values, int first, const int* x, int64_t ldx,
-                                __m256i* d) {
-    PF_UNROLL
-    for (int r = 0; r < R; ++r) d[r] = _mm256_setzero_si256();
-    PF_UNROLL
-    for (int i = first; i < first + N; ++i) {
-      const __m256i w = load(values, i);
-      PF_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const __m256i v = _mm256_set1_epi32(x[r * ldx + i]);
-        d[r] = _mm256_add_epi16(d[r], _mm256_maddubs_epi16(w, v));
-      }
-    }
-    PF_UNROLL
-    for (int r = 0; r < R; ++r) d[r] = _mm256_madd_epi16(d[r], _mm256_set1_epi16(1));
-  }
-};
-// w8: |w| <= 128 as the unsigned operand, the input takes w's sign: two products stay below 32513.
-struct W8 {
-  template <int R, int N>
-  PF_ISA_INLINE static void dot(const std::byte* values, int first, const int* x, int64_t ldx,
-                                __m256i* d) {
-    PF_UNROLL
-    for (int r = 0; r < R; ++r) d[r] = _mm256_setzero_si256();
-    PF_UNROLL
-    for (int i = first; i < first + N; ++i) {
-      const __m256i w =
-          _mm256_xor_si256(load_32(values + i * 64), _mm256_set1_epi8(static_cast<char>(0x80)));
-      const __m256i magnitude = _mm256_abs_epi8(w);
-      PF_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const __m256i v = _mm256_sign_epi8(_mm256_set1_epi32(x[r * ldx + i]), w);
-        const __m256i pairs = _mm256_maddubs_epi16(magnitude, v);
-        d[r] = _mm256_add_epi32(d[r], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-      }
-    }
-  }
-};
 
 template <class W, int Group>
 struct Int8Kernel {
@@ -76,6 +28,7 @@ struct Int8Kernel {
     __m256 acc[R][2];
     PF_UNROLL
     for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+    const W weight(a);
     for (int b = 0; b < blocks; ++b) {
       const std::byte* meta = weights + meta_offset(self.layout, b);
       const std::byte* values = weights + values_offset(self.layout, b);
@@ -86,7 +39,7 @@ struct Int8Kernel {
         PF_UNROLL
         for (int h = 0; h < 2; ++h) {
           __m256i d[R];
-          W::template dot<R, 8 / kSubs>(values + h * 32, g * 4, x, s.n_in / 4, d);
+          weight.template dot<R, 8 / kSubs>(values + h * 32, g * 4, x, s.n_in / 4, d);
           const __m256 scale =
               load_meta(meta + static_cast<size_t>(g) * self.layout.scale_bytes, s.scale_f16, h);
           PF_UNROLL
@@ -130,7 +83,9 @@ void run(const MatmulArgs& a) {
 
 void matmul_i8(const MatmulArgs& a) {
   const PackedShape& s = a.weights->shape;
+  if (sums_groups(s)) return matmul_i8_group(a);
   if (s.kind == PackKind::w4) return s.group == 32 ? run<W4, 32>(a) : run<W4, 16>(a);
+  if (s.kind == PackKind::t4) return s.group == 32 ? run<T4, 32>(a) : run<T4, 16>(a);
   return s.group == 32 ? run<W8, 32>(a) : run<W8, 16>(a);
 }
 

@@ -3,31 +3,10 @@
 //   acc = fma(float(integer dot product), scale_w * scale_a, acc)
 //   acc = fma(min_w, scale_a * float(sum of the group's inputs), acc)      if there are mins
 // The integers are exact, so every instruction set computes the same bits.
-#include "kernels/simd_avx512.h"
+#include "kernels/int8_avx512.h"
 
 namespace pagefold::kernels::avx512 {
 namespace {
-
-// d += 4 products of each lane. g++ 12 surrounds the intrinsic with moves and spills where many
-// accumulators are live; the statement leaves it nothing to add.
-PF_ISA_INLINE void dot4(__m512i& d, __m512i w, __m512i x) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(d) : "v"(w), "v"(x));
-}
-
-// Quad i of 8 of a block: inputs 4i .. 4i + 3 of 16 outputs.
-struct W4 {
-  static constexpr bool kOffset = false;
-  PF_ISA_INLINE static __m512i load(const std::byte* values, int i) {
-    const __m512i v = _mm512_load_si512(values + i % 4 * 64);
-    return _mm512_and_si512(i < 4 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
-  }
-};
-struct W8 {
-  static constexpr bool kOffset = true;  // stored as q + 128
-  PF_ISA_INLINE static __m512i load(const std::byte* values, int i) {
-    return _mm512_load_si512(values + i * 64);
-  }
-};
 
 // Group: inputs a scale, 16 or 32.
 template <class W, int Group>
@@ -38,7 +17,7 @@ struct Int8Kernel {
   BlockLayout layout;
   int first_row;         // of the two arrays below, [row - first_row][group]
   const float* min_sum;  // scale_a * sum of the group's inputs, the min term's factor
-  const int* start;      // W8: -128 * sum of the group's inputs, where the dot product starts
+  const int* start;      // kOffset: -128 * sum of the group's inputs, where the dot product starts
 
   template <int T, int R>
   static void run(const Int8Kernel& self, int tile, int row) {
@@ -58,6 +37,7 @@ struct Int8Kernel {
       PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
+    const W weight(a);
     for (int b = 0; b < blocks; ++b) {
       const size_t meta = meta_offset(self.layout, b);
       const size_t values = values_offset(self.layout, b);
@@ -82,10 +62,10 @@ struct Int8Kernel {
         PF_UNROLL
         for (int j = 0; j < 8 / kSubs; ++j) {
           // w4: both nibbles of a byte in turn, so that its register is free again at once.
-          const int i = kSubs == 1 && !W::kOffset ? j % 2 * 4 + j / 2 : g * 4 + j;
+          const int i = kSubs == 1 && W::kNibbles ? j % 2 * 4 + j / 2 : g * 4 + j;
           __m512i w[T];
           PF_UNROLL
-          for (int t = 0; t < T; ++t) w[t] = W::load(quads[t], i);
+          for (int t = 0; t < T; ++t) w[t] = weight.load(quads[t], i);
           PF_UNROLL
           for (int r = 0; r < R; ++r) {
             const __m512i four = _mm512_set1_epi32(x[r * (s.n_in / 4) + i]);
@@ -142,7 +122,9 @@ void run(const MatmulArgs& a) {
 
 void matmul_i8(const MatmulArgs& a) {
   const PackedShape& s = a.weights->shape;
+  if (sums_groups(s)) return matmul_i8_group(a);
   if (s.kind == PackKind::w4) return s.group == 32 ? run<W4, 32>(a) : run<W4, 16>(a);
+  if (s.kind == PackKind::t4) return s.group == 32 ? run<T4, 32>(a) : run<T4, 16>(a);
   return s.group == 32 ? run<W8, 32>(a) : run<W8, 16>(a);
 }
 

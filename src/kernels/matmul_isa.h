@@ -16,11 +16,14 @@ namespace pagefold::kernels {
   void silu_mul(const float* gate, const float* up, int n, float* y);                         \
   void rope(float* head, const float* cos, const float* sin, int rot, bool half_layout);      \
   void exp_values(const float* x, int n, float* y);
-// matmul's three loops: unquantised weights; w4/w8 with float inputs; w4/w8 with int8 inputs.
+// matmul's loops: unquantised weights; quantised ones with float inputs in groups of 16 or 32, and
+// in larger ones; quantised ones with int8 inputs, and those of them that sums_groups() names.
 #define PAGEFOLD_MATMUL_PARTS                  \
   void matmul_float(const MatmulArgs& args);   \
   void matmul_dequant(const MatmulArgs& args); \
-  void matmul_i8(const MatmulArgs& args);
+  void matmul_grouped(const MatmulArgs& args); \
+  void matmul_i8(const MatmulArgs& args);      \
+  void matmul_i8_group(const MatmulArgs& args);
 
 // Breaks off where arguments do not fit each other (a bug of the caller).
 void check_matmul_args(const MatmulArgs& args);
@@ -34,6 +37,19 @@ std::byte* thread_scratch(size_t bytes);
 // [rows][n_in / group]: min_sum = scale * (sum of the group's inputs), the factor of the min term;
 // start = -128 * that sum, where a dot product with weights stored as q + 128 begins.
 void prepare_groups(const MatmulArgs& args, int row, int rows, float* min_sum, int* start);
+
+// The same for the kernels of sums_groups(), whose dot products have 16 (groups of 16) or 32
+// inputs:
+//   sum[rows][n_in / step]     of a step's inputs
+//   start[rows][n_in / step]   -128 * sum
+//   min_sum[rows][n_in / group] = fma(sum, scale, ...) over the steps of a group
+void prepare_steps(const MatmulArgs& args, int row, int rows, float* sum, int* start,
+                   float* min_sum);
+// int8 inputs: whether a group is summed before its scale is applied. Groups of 16 and 32 without
+// zero points, which GGUF files have, apply it to each dot product.
+__attribute__((always_inline)) inline bool sums_groups(const PackedShape& s) {
+  return s.group > 32 || s.has_zero;
+}
 
 namespace scalar {
 PAGEFOLD_DENSE_FUNCTIONS

@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "kernels/matmul_isa.h"
+#include "kernels/packed_fp8.h"
 #include "kernels/packed_layout.h"
 
 namespace pagefold::kernels::scalar {
@@ -14,10 +15,11 @@ namespace {
 
 constexpr int kPanelRows = 64;
 
+// 32 inputs of a tile of quantised weights.
 struct Block {
-  float scale[2][kTileRows];  // of each group of the block's 32 inputs
-  float min[2][kTileRows];
-  int q[kBlockInputs][kTileRows];
+  float scale[2][kTileRows];  // of each group of the 32 inputs, or of the one they are part of
+  float min[2][kTileRows];    // or zero points
+  float x[kBlockInputs][kTileRows];
 };
 
 void load_meta(const std::byte* from, bool f16, float* to) {
@@ -32,40 +34,50 @@ void load_meta(const std::byte* from, bool f16, float* to) {
   }
 }
 
-void load_block(const PackedShape& s, const BlockLayout& l, const std::byte* tile, int b,
+float value_at(const PackedMatrix& m, const std::byte* v, int i, int j) {
+  if (!in_nibbles(m.shape.kind)) {
+    const auto byte = std::to_integer<uint8_t>(v[i / 4 * 64 + j * 4 + i % 4]);
+    return m.shape.kind == PackKind::w8 ? static_cast<float>(byte - 128)
+                                        : e4m3_value(fp8_from_packed(byte));
+  }
+  const int byte = std::to_integer<int>(v[i % 16 / 4 * 64 + j * 4 + i % 4]);
+  const int q = i < 16 ? byte & 15 : byte >> 4;
+  return m.shape.kind == PackKind::t4 ? m.table[q] : static_cast<float>(q);
+}
+
+void load_block(const PackedMatrix& m, const BlockLayout& l, const std::byte* tile, int b,
                 Block& out) {
-  const std::byte* meta = tile + meta_offset(l, b);
-  const int subs = kBlockInputs / s.group;
+  const PackedShape& s = m.shape;
+  const int section = b / l.section_blocks;
+  const std::byte* meta = tile + meta_offset(l, section);
+  const int subs = s.group < kBlockInputs ? 2 : 1;
   for (int g = 0; g < subs; ++g) {
     load_meta(meta + static_cast<size_t>(g) * l.scale_bytes, s.scale_f16, out.scale[g]);
-    if (s.has_min) {
+    if (s.has_min || s.has_zero) {
       load_meta(meta + static_cast<size_t>(subs + g) * l.scale_bytes, s.scale_f16, out.min[g]);
     }
   }
-  const std::byte* v = tile + values_offset(l, b);
+  const std::byte* v =
+      tile + values_offset(l, section) + static_cast<size_t>(b % l.section_blocks) * l.values_bytes;
   for (int i = 0; i < kBlockInputs; ++i) {
-    for (int j = 0; j < kTileRows; ++j) {
-      if (s.kind == PackKind::w8) {
-        out.q[i][j] = std::to_integer<int>(v[i / 4 * 64 + j * 4 + i % 4]) - 128;
-      } else {
-        const int byte = std::to_integer<int>(v[i % 16 / 4 * 64 + j * 4 + i % 4]);
-        out.q[i][j] = i < 16 ? byte & 15 : byte >> 4;
-      }
-    }
+    for (int j = 0; j < kTileRows; ++j) out.x[i][j] = value_at(m, v, i, j);
   }
 }
 
 // Columns k0 .. k0+n of a tile as floats; n <= 32.
-void load_columns(const PackedShape& s, const BlockLayout& l, const std::byte* tile, int k0, int n,
+void load_columns(const PackedMatrix& m, const BlockLayout& l, const std::byte* tile, int k0, int n,
                   float (*out)[kTileRows]) {
-  if (s.kind == PackKind::w8 || s.kind == PackKind::w4) {
+  const PackedShape& s = m.shape;
+  if (is_quantised(s.kind)) {
     Block b;
-    load_block(s, l, tile, k0 / kBlockInputs, b);
+    load_block(m, l, tile, k0 / kBlockInputs, b);
     for (int i = 0; i < n; ++i) {
-      const int g = i / s.group;
+      const int g = s.group < kBlockInputs ? i / s.group : 0;
       for (int j = 0; j < kTileRows; ++j) {
-        const auto q = static_cast<float>(b.q[i][j]);
-        out[i][j] = s.has_min ? std::fma(q, b.scale[g][j], b.min[g][j]) : q * b.scale[g][j];
+        const float x = b.x[i][j];
+        out[i][j] = s.has_min    ? std::fma(x, b.scale[g][j], b.min[g][j])
+                    : s.has_zero ? (x - b.min[g][j]) * b.scale[g][j]
+                                 : x * b.scale[g][j];
       }
     }
     return;
@@ -96,12 +108,11 @@ float input_at(const MatmulArgs& a, int row, int k) {
 void float_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
                  float (*acc)[kTileRows]) {
   const PackedShape& s = a.weights->shape;
-  const bool quant = s.kind == PackKind::w8 || s.kind == PackKind::w4;
-  const BlockLayout l = quant ? block_layout(s) : BlockLayout{};
+  const BlockLayout l = is_quantised(s.kind) ? block_layout(s) : BlockLayout{};
   float w[kBlockInputs][kTileRows];
   for (int k0 = 0; k0 < s.n_in; k0 += kBlockInputs) {
     const int n = std::min(kBlockInputs, s.n_in - k0);
-    load_columns(s, l, tile, k0, n, w);
+    load_columns(*a.weights, l, tile, k0, n, w);
     for (int r = 0; r < rows; ++r) {
       for (int i = 0; i < n; ++i) {
         const float x = input_at(a, row0 + r, k0 + i);
@@ -111,6 +122,15 @@ void float_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
   }
 }
 
+// dot[j] of inputs [begin, end) of a block.
+void int_dot(const Block& w, const int8_t* q, int begin, int end, int* dot) {
+  for (int j = 0; j < kTileRows; ++j) dot[j] = 0;
+  for (int i = begin; i < end; ++i) {
+    for (int j = 0; j < kTileRows; ++j) dot[j] += static_cast<int>(w.x[i][j]) * q[i];
+  }
+}
+
+// Groups of 16 or 32 inputs without zero points: one step an input scale.
 void int8_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
                 float (*acc)[kTileRows]) {
   const PackedShape& s = a.weights->shape;
@@ -119,23 +139,58 @@ void int8_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
   const int subs = kBlockInputs / s.group;
   Block w;
   for (int b = 0; b < blocks; ++b) {
-    load_block(s, l, tile, b, w);
+    load_block(*a.weights, l, tile, b, w);
     for (int r = 0; r < rows; ++r) {
       const int64_t block_at = static_cast<int64_t>(row0 + r) * blocks + b;
       const int8_t* q = a.xq.q + block_at * kBlockInputs;
       const float sa = a.xq.scale[block_at];
       const int32_t* sums = a.xq.sums + block_at * 2;
       for (int g = 0; g < subs; ++g) {
-        int dot[kTileRows] = {};
-        for (int i = g * s.group; i < (g + 1) * s.group; ++i) {
-          for (int j = 0; j < kTileRows; ++j) dot[j] += w.q[i][j] * q[i];
-        }
+        int dot[kTileRows];
+        int_dot(w, q, g * s.group, (g + 1) * s.group, dot);
         const float sum = sa * static_cast<float>(s.group == 32 ? sums[0] + sums[1] : sums[g]);
         for (int j = 0; j < kTileRows; ++j) {
           acc[r][j] = std::fma(static_cast<float>(dot[j]), w.scale[g][j] * sa, acc[r][j]);
           if (s.has_min) acc[r][j] = std::fma(w.min[g][j], sum, acc[r][j]);
         }
       }
+    }
+  }
+}
+
+// Larger groups, or zero points: the group's sum first, then its scale. See Int8GroupKernel.
+void int8_group_panel(const MatmulArgs& a, const std::byte* tile, int row0, int rows,
+                      float (*acc)[kTileRows]) {
+  const PackedShape& s = a.weights->shape;
+  const BlockLayout l = block_layout(s);
+  const int blocks = s.n_in / kBlockInputs;
+  const int step = s.group < kBlockInputs ? s.group : kBlockInputs;  // inputs a dot product
+  const int steps = s.group / step;                                  // of a group
+  Block w;
+  float part[kPanelRows][kTileRows] = {};
+  float min_sum[kPanelRows] = {};
+  for (int k = 0; k < s.n_in; k += step) {
+    const int b = k / kBlockInputs, g = k % kBlockInputs / step;
+    if (g == 0) load_block(*a.weights, l, tile, b, w);
+    const bool last = k / step % steps == steps - 1;
+    for (int r = 0; r < rows; ++r) {
+      const int64_t block_at = static_cast<int64_t>(row0 + r) * blocks + b;
+      const int32_t* sums = a.xq.sums + block_at * 2;
+      const float sa = a.xq.scale[block_at];
+      const auto sum = static_cast<float>(step == 16 ? sums[g] : sums[0] + sums[1]);
+      int dot[kTileRows];
+      int_dot(w, a.xq.q + block_at * kBlockInputs, g * step, (g + 1) * step, dot);
+      min_sum[r] = std::fma(sum, sa, min_sum[r]);
+      for (int j = 0; j < kTileRows; ++j) {
+        auto d = static_cast<float>(dot[j]);
+        if (s.has_zero) d = std::fma(-w.min[g][j], sum, d);
+        part[r][j] = std::fma(d, sa, part[r][j]);
+        if (!last) continue;
+        acc[r][j] = std::fma(part[r][j], w.scale[g][j], acc[r][j]);
+        if (s.has_min) acc[r][j] = std::fma(w.min[g][j], min_sum[r], acc[r][j]);
+        part[r][j] = 0;
+      }
+      if (last) min_sum[r] = 0;
     }
   }
 }
@@ -164,7 +219,7 @@ void matmul(const MatmulArgs& a) {
       const int rows = std::min(kPanelRows, a.rows - r);
       float acc[kPanelRows][kTileRows] = {};
       if (a.input == InputKind::i8) {
-        int8_panel(a, tile, r, rows, acc);
+        (sums_groups(s) ? int8_group_panel : int8_panel)(a, tile, r, rows, acc);
       } else {
         float_panel(a, tile, r, rows, acc);
       }

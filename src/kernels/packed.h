@@ -21,15 +21,17 @@ enum class PackKind : uint8_t {
 };
 
 // value = x * scale[group] + min[group], or (x - zero[group]) * scale[group]; x = q, table[q] or
-// the decoded fp8 number. Scales and mins are stored as float16 when every one of them is exactly
-// representable (Q4_0, Q4_1, Q5_x, Q8_0), else float32 (K-quants: products of two numbers).
+// the decoded fp8 number. t4 and fp8 have neither min nor zero. Scales and mins are stored as
+// float16 when every one of them is exactly representable (Q4_0, Q4_1, Q5_x, Q8_0), else float32
+// (K-quants: products of two numbers); zero points, integers -128..255, are stored in the same
+// type.
 struct PackedShape {
   PackKind kind = PackKind::f32;
   int n_out = 0;   // rows of the matrix = outputs
-  int n_in = 0;    // columns = inputs; for w4/w8 a multiple of 32
+  int n_in = 0;    // columns = inputs; of quantised kinds a multiple of 32
   int group = 32;  // inputs a scale: 16, or a multiple of 32 that divides n_in
   bool has_min = false;
-  bool has_zero = false;  // an int16 a group
+  bool has_zero = false;  // not with has_min
   bool scale_f16 = true;
 
   __attribute__((always_inline)) int tiles() const {
@@ -38,6 +40,10 @@ struct PackedShape {
   size_t tile_bytes() const;  // a multiple of 64
   size_t bytes() const { return tile_bytes() * static_cast<size_t>(tiles()); }
 };
+
+// Whether a matmul by such weights can take int8 inputs: w4, w8, and t4 whose table holds integers
+// -128..127 only. table: [16], read for t4.
+bool takes_int8(PackKind kind, const float* table);
 
 // Not owning; data is 64-byte aligned, PackedShape::bytes() long.
 struct PackedMatrix {
@@ -60,8 +66,9 @@ struct QuantRow {
 void pack_row_f32(const PackedShape& shape, int row, const float* values,
                   std::byte* data);  // f32, f16, bf16 kinds (rounds to nearest even)
 void pack_row_quant(const PackedShape& shape, int row, const QuantRow& values,
-                    std::byte* data);  // w8, w4 kinds (lossless)
-// The inverse, exact for w8/w4: row `row` as floats. Used by the embedding look-up and by tests.
+                    std::byte* data);  // quantised kinds (lossless; of fp8, -0 becomes 0)
+// The inverse, exact for quantised kinds: row `row` as floats, each rounded once. Used by the
+// embedding look-up and by tests.
 void unpack_row(const PackedMatrix& matrix, int row, float* values);
 
 }  // namespace pagefold::kernels

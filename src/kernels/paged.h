@@ -1,24 +1,28 @@
 // Paged attention on one (layer, KV head): the layout of a block and the arguments of the kernels.
 //
-// A block holds block_size slots (a multiple of 16) as strips of 16 slots; a strip is the K part,
-// then the V part. One 512-bit register holds 16 keys, or 16 dimensions of values:
+// A block holds block_size slots (a multiple of 16) as strips of 16 slots; a strip is the K data,
+// the V data, then the scales (behind the data, so that this stays aligned). One 512-bit register
+// holds 16 keys, or 16 dimensions of values:
 //   K float32/float16  [head_dim][16]
-//     bfloat16         [head_dim / 2][16][2]   pairs of dimensions for vdpbf16ps
-//     fp8              [head_dim / 4][16][4]
-//     int8             [head_dim / 4][16][4] + 128, unsigned, then scale[groups][16] float16
-//     int4             [head_dim / 8][16][4]   byte i of a lane: dims 8j + i (low nibble) and
-//                      8j + 4 + i (high), then scale[groups][16], zero[groups][16] float16
+//     bfloat16         [head_dim / 2][16][2]   pairs of dimensions
+//     fp8              [head_dim / 4][4][2][4][2]  dim 4j + 2p + b of slot 4c + i at
+//     [j][c][p][i][b] int8             [head_dim / 4][16][4]   q + 128, unsigned int4 [head_dim /
+//     8][16][4]   byte i of a lane: dims 8j + i (low nibble) and
+//                                              8j + 4 + i (high)
 //   V float32/float16  [16][head_dim]
-//     bfloat16         [8][head_dim][2]        pairs of slots for vdpbf16ps
-//     fp8              [16][head_dim]
-//     int8             [4][head_dim][4]        quads of slots, signed, then scale[groups][16]
-//     int4             [2][head_dim][4]        byte i: slots 8j + i (low nibble) and 8j + 4 + i,
-//                      then scale[groups][16], zero[groups][16] float16
-// groups = 1, or ceil(head_dim / group). Integer values: x = scale * q, q in [-127, 127];
-// x = scale * (q - zero), q in 0..15. fp8: saturating, NaN stays NaN; the layer's k_scale and
-// v_scale (x = scale * code) are the caller's: folded into q, and into the output.
-// head_dim is a multiple of 8. Queries of the `group` query heads that share the KV head are
-// computed together, so K and V are read once for all of them.
+//     bfloat16         [8][head_dim][2]        pairs of slots
+//     fp8              [4][head_dim / 4][2][4][2]  slot 4j + 2p + b, dim 4c + i at [j][c][p][i][b]
+//     int8             [4][head_dim][4]        quads of slots, signed
+//     int4             [2][head_dim][4]        byte i: slots 8j + i (low nibble) and 8j + 4 + i
+//   scales, float16:   K scale[groups][16], K zero[groups][16] (int4), V scale, V zero likewise
+// groups = 1, or ceil(head_dim / group). Integer values: x = scale * q, q in [-127, 127], scale =
+// max|x| / 127; x = scale * (q - zero), q in 0..15, where scale * 15 spans the values and 0, and
+// zero need not be whole. Both are rounded to float16 first, q by them. A group that holds a NaN or
+// an infinity has scale NaN, and reads as NaN. fp8: saturating, infinity too; NaN stays NaN; the
+// layer's k_scale and v_scale (x = scale * code) are the caller's: append divides by them, whoever
+// reads folds them into q, and into the output. head_dim is a multiple of 8, at most 512. Queries
+// of the `group` query heads that share the KV head are computed together, so K and V are read once
+// for all of them.
 //
 // One numeric definition, the same for decode and prefill:
 //   s = q . k (float32, over d in ascending order; q scaled first, then rounded to bfloat16 for
@@ -28,6 +32,16 @@
 //   slots outside [lo, hi) of a row, and dead ones, count as p = 0 and v = 0 exactly: what lies
 //       there, NaN included, does not matter, so unwritten slots need not be cleared;
 //   chunks are merged in ascending order by attention_merge.
+// Integer K: q of a (row, head) becomes 15-bit integers, n = round(q / u), u = max|q| / 16256 (all
+// 0
+//   where u is no normal number), once for all chunks; over the groups g in ascending order
+//   s = u sum_g scale_g (sum_d n_d q_d - zero_g sum_d n_d), sums of integers exact.
+// Integer V: p and the scales of the slots are multiplied, and rounded to 15 bits by chunk and
+// group:
+//   w = p scale, n = round(w / u), u = max w / 32767 over the visible slots (all 0 where u is no
+//   normal number), o = u (sum n q - sum n zero), sums of integers exact. l = sum p, not rounded.
+//   The steps are a hundredth of those of the stored values or less, so what is lost is lost in
+//   the cache, and two integer products of 8 bits (or one of 16) do the work.
 // A (row, head) gets the same bits whatever the other rows of the call, the block ids and the
 // slots that it does not see.
 #pragma once
@@ -53,6 +67,12 @@ struct KvLayout {
   int block_size = 16;
   int group = 0;  // elements that share a scale in int8 and int4; 0: the whole head
 
+  PF_KERNEL_INLINE int groups() const { return group == 0 ? 1 : (head_dim + group - 1) / group; }
+  // Where the groups end: the last may be short.
+  PF_KERNEL_INLINE int group_begin(int g) const { return g * group; }
+  PF_KERNEL_INLINE int group_end(int g) const {
+    return group == 0 || (g + 1) * group > head_dim ? head_dim : (g + 1) * group;
+  }
   PF_KERNEL_INLINE size_t k_strip_bytes() const {
     return kv_row_bytes(k_dtype, static_cast<size_t>(head_dim), static_cast<size_t>(group)) *
            kStripSlots;
@@ -61,13 +81,24 @@ struct KvLayout {
     return kv_row_bytes(v_dtype, static_cast<size_t>(head_dim), static_cast<size_t>(group)) *
            kStripSlots;
   }
+  // From the start of a strip. Zero points follow the scales.
+  PF_KERNEL_INLINE size_t v_at() const { return data_bytes(k_dtype); }
+  PF_KERNEL_INLINE size_t k_scales_at() const { return data_bytes(k_dtype) + data_bytes(v_dtype); }
+  PF_KERNEL_INLINE size_t v_scales_at() const { return k_strip_bytes() + data_bytes(v_dtype); }
+  PF_KERNEL_INLINE size_t zeros_after_scales() const {
+    return static_cast<size_t>(groups()) * kStripSlots * 2;
+  }
+  PF_KERNEL_INLINE size_t data_bytes(DType type) const {
+    return static_cast<size_t>(head_dim) * kStripSlots * dtype_bits(type) / 8;
+  }
   PF_KERNEL_INLINE size_t strip_bytes() const { return k_strip_bytes() + v_strip_bytes(); }
   PF_KERNEL_INLINE size_t block_bytes() const {
     return strip_bytes() * static_cast<size_t>(block_size / kStripSlots);
   }
 };
 
-// A block id times block_bytes() from `base` is the block's first byte.
+// A block id times block_bytes() from `base` is the block's first byte. Slots of one strip share
+// bytes: one call at a time may write to a strip.
 struct KvAppendArgs {
   std::byte* base = nullptr;
   const uint32_t* blocks = nullptr;  // the table
@@ -76,6 +107,8 @@ struct KvAppendArgs {
   const float* k = nullptr;  // [rows][ldk], rotated
   const float* v = nullptr;  // [rows][ldv]
   int64_t ldk = 0, ldv = 0;
+  float k_scale = 1, v_scale = 1;  // fp8 only: what is stored is x / scale
+  uint64_t* saturated = nullptr;   // += elements that fp8 cut to its range; null: not wanted
 };
 
 // Running softmax of n queries: m = max (-inf: nothing yet, l and o may then hold anything where
@@ -110,7 +143,12 @@ struct AttentionChunkArgs {
   int next_count = 0;
 };
 
-// Bytes of n prepared queries (64-byte aligned storage).
+// Holds elements of 8 bits or less.
+PF_KERNEL_INLINE inline bool is_compact(const KvLayout& layout) {
+  return dtype_bits(layout.k_dtype) <= 8 || dtype_bits(layout.v_dtype) <= 8;
+}
+
+// Bytes of n prepared queries (64-byte aligned storage). Their form is the instruction set's own.
 size_t prepared_query_bytes(const KvLayout& layout, int n_queries);
 
 }  // namespace pagefold::kernels

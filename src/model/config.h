@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/kv_format.h"
 #include "base/result.h"
 #include "formats/gguf.h"
 #include "model/architectures.h"
@@ -43,6 +44,7 @@ struct ModelConfig {
   bool attention_bias = false;  // q, k, v have a bias
   bool output_bias = false;     // so has the attention's output
   std::string stored_dtype;     // "float16", ... from the file; empty: not said
+  KvRecipe kv;                  // what the checkpoint says of its cache (kv_recipe.h)
 };
 
 // Both refuse what this engine does not run, by name, and check all numbers against each other.

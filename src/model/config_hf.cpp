@@ -3,56 +3,13 @@
 #include <cmath>
 
 #include "model/config.h"
+#include "model/json_fields.h"
+#include "model/kv_recipe.h"
 
 namespace pagefold {
 namespace {
 
-class Fields {
- public:
-  Fields(const Json& object, std::string_view where) : object_(object), where_(where) {}
-
-  const Json* get(std::string_view key) const {
-    const auto it = object_.find(std::string(key));
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  bool present(std::string_view key) const { return object_.contains(std::string(key)); }
-  Result<int64_t> integer(std::string_view key, int64_t fallback) const {
-    const Json* v = get(key);
-    if (!v) return fallback;
-    if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<uint64_t>() > INT64_MAX))
-      return wrong(key, "an integer", *v);
-    return v->get<int64_t>();
-  }
-  Result<int64_t> required(std::string_view key) const {
-    if (!get(key)) return bad_data("{}: field '{}' is missing", where_, key);
-    return integer(key, 0);
-  }
-  Result<double> number(std::string_view key, double fallback) const {
-    const Json* v = get(key);
-    if (!v) return fallback;
-    if (!v->is_number()) return wrong(key, "a number", *v);
-    return v->get<double>();
-  }
-  Result<bool> boolean(std::string_view key, bool fallback) const {
-    const Json* v = get(key);
-    if (!v) return fallback;
-    if (!v->is_boolean()) return wrong(key, "true or false", *v);
-    return v->get<bool>();
-  }
-  Result<std::string> text(std::string_view key, std::string fallback) const {
-    const Json* v = get(key);
-    if (!v) return fallback;
-    if (!v->is_string()) return wrong(key, "a string", *v);
-    return v->get<std::string>();
-  }
-  Status wrong(std::string_view key, std::string_view expected, const Json& got) const {
-    return bad_data("{}: field '{}' must be {}, not {}", where_, key, expected, json_kind(got));
-  }
-
- private:
-  const Json& object_;
-  std::string_view where_;
-};
+using Fields = JsonFields;
 
 Result<RopeKind> rope_kind(const std::string& name, std::string_view where) {
   if (name == "default" || name.empty()) return RopeKind::standard;
@@ -196,12 +153,6 @@ Status refuse_others(const Fields& f, std::string_view where) {
       return unsupported("{}: mixture of experts ('{}' is {}) is not supported", where, key,
                          experts);
   }
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    if (f.get(key))
-      return unsupported(
-          "{}: '{}' (a quantised checkpoint) is not supported yet; use a 16-bit or a GGUF model",
-          where, key);
-  }
   return ok_status();
 }
 
@@ -220,6 +171,7 @@ Result<ModelConfig> config_from_hf(const Json& config, std::string_view where) {
   if (!arch.ok()) return with_context(arch.status(), where);
   c.arch = *arch;
   PF_TRY(refuse_others(f, where));
+  PF_TRY(read_kv_scheme(config, where, c.kv));
 
   ModelShape& s = c.shape;
   s.architecture = c.arch->name;

@@ -12,21 +12,29 @@ TransformerModel::TransformerModel(std::unique_ptr<Backend> backend, ModelConfig
       config_(std::move(config)),
       weights_(std::move(weights)),
       rope_(rope_frequencies(config_.rope)) {
-  RopeFrequencies rope = rope_frequencies(config_.rope);
-  config_.shape.inv_freq = std::move(rope.frequency);
-  config_.shape.rope_magnitude = rope.magnitude;
-  config_.shape.rope_half_layout = config_.rope_half_layout;
+  config_.shape = model_shape(config_);
 }
 
-uint64_t TransformerModel::block_bytes(const KvShape& kv) const {
-  return (dtype_bytes(kv.k_dtype) + dtype_bytes(kv.v_dtype)) * static_cast<uint64_t>(kv.head_dim) *
-         static_cast<uint64_t>(kv.block_size);
+ModelShape model_shape(const ModelConfig& config) {
+  ModelShape shape = config.shape;
+  RopeFrequencies rope = rope_frequencies(config.rope);
+  shape.inv_freq = std::move(rope.frequency);
+  shape.rope_magnitude = rope.magnitude;
+  shape.rope_half_layout = config.rope_half_layout;
+  return shape;
+}
+
+KvShape kv_shape(const ModelShape& model, const KvFormat& format, int block_size,
+                 uint32_t n_blocks) {
+  return {model.n_layers, model.n_kv_heads, model.head_dim, block_size,           format.k,
+          format.v,       n_blocks,         format.group,   format.hadamard_keys, format.k_scale,
+          format.v_scale};
 }
 
 Status TransformerModel::init(const KvShape& kv, const StepLimits& limits) {
   const ModelShape& s = config_.shape;
   PF_TRY(backend_->init_kv(kv));
-  PF_CHECK(backend_->block_bytes() == block_bytes(kv));
+  PF_CHECK(backend_->block_bytes() == kv.block_bytes());
   PF_TRY(backend_->init_step(limits));
   PF_ASSIGN(hidden_, backend_->make_buffer(s.hidden));
   PF_ASSIGN(qkv_, backend_->make_buffer(int64_t{s.n_heads + 2 * s.n_kv_heads} * s.head_dim));

@@ -11,6 +11,9 @@
 
 namespace pagefold {
 
+// The shape of a configured model, with what follows from its rotary embedding.
+ModelShape model_shape(const ModelConfig& config);
+
 class TransformerModel final : public LanguageModel {
  public:
   TransformerModel(std::unique_ptr<Backend> backend, ModelConfig config, ModelWeights weights);
@@ -18,7 +21,7 @@ class TransformerModel final : public LanguageModel {
   const ModelShape& shape() const override { return config_.shape; }
   Status init(const KvShape& kv, const StepLimits& limits) override;
   void forward(const StepBatch& batch, float* logits) override;
-  uint64_t block_bytes(const KvShape& kv) const override;
+  uint64_t block_bytes(const KvShape& kv) const override { return kv.block_bytes(); }
   void blocks_freed(std::span<const BlockId> blocks) override { backend_->blocks_freed(blocks); }
   Status blocks_taken(std::span<const BlockId> blocks) override {
     return backend_->blocks_taken(blocks);
@@ -33,6 +36,7 @@ class TransformerModel final : public LanguageModel {
   }
   Status enable_page_bounds() override { return backend_->enable_page_bounds(); }
   KvMemory kv_memory() const override { return backend_->kv_memory(); }
+  uint64_t kv_saturated() const override { return backend_->kv_saturated(); }
   uint64_t kv_resident_bytes() const override { return backend_->kv_resident_bytes(); }
   uint64_t weight_bytes() const override { return backend_->weight_bytes(); }
   const ModelConfig& config() const { return config_; }

@@ -1,5 +1,8 @@
 #include "model/load.h"
 
+#include "formats/quant/bitsandbytes.h"
+#include "model/kv_recipe.h"
+
 namespace pagefold {
 namespace {
 
@@ -11,11 +14,33 @@ Status open_folder(const std::filesystem::path& path, ModelFiles& files) {
   auto json = parse_json(text);
   if (!json.ok()) return with_context(json.status(), config_path.string());
   PF_ASSIGN(files.config, config_from_hf(*json, config_path.string()));
+  PF_ASSIGN(files.quant, read_quant_config(path, *json));
   PF_ASSIGN(files.safetensors, SafetensorsSet::open(path));
+  PF_TRY(
+      read_kv_scales(files.safetensors->tensors(), files.config.shape.n_layers, files.config.kv));
   return ok_status();
 }
 
 }  // namespace
+
+Result<QuantConfig> read_quant_config(const std::filesystem::path& folder, const Json& config) {
+  PF_ASSIGN(QuantConfig quant, quant_config_from_hf(config, (folder / "config.json").string()));
+  if (quant.method != QuantMethod::none) return quant;
+  struct File {
+    const char* name;
+    std::string_view method;  // where the file does not say and nothing in it tells
+  };
+  for (const File& f : {File{"quantize_config.json", "gptq"}, File{"quant_config.json", "awq"}}) {
+    const std::filesystem::path path = folder / f.name;
+    std::error_code ec;
+    if (!std::filesystem::exists(path, ec)) continue;
+    PF_ASSIGN(const std::string text, read_file(path, kMaxConfigBytes));
+    auto json = parse_json(text);
+    if (!json.ok()) return with_context(json.status(), path.string());
+    return parse_quant_config(*json, path.string(), f.method);
+  }
+  return quant;
+}
 
 Result<ModelFiles> open_model(const std::filesystem::path& path) {
   ModelFiles files;
@@ -29,24 +54,49 @@ Result<ModelFiles> open_model(const std::filesystem::path& path) {
   } else {
     PF_ASSIGN(files.gguf, GgufFile::open(path));
     PF_ASSIGN(files.config, config_from_gguf(*files.gguf));
+    files.quant.method = QuantMethod::gguf;
   }
   return files;
 }
 
-DType natural_dtype(const ModelFiles& files) {
-  for (const TensorInfo& t : files.tensors()) {
+std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors) {
+  std::optional<DType> found;
+  for (const TensorInfo& t : tensors) {
     if (t.shape.size() != 2) continue;
     if (t.type == TensorType::F16) return DType::f16;
     if (t.type == TensorType::BF16) return DType::bf16;
+    if (t.type == TensorType::F32) found = DType::f32;
   }
-  return DType::bf16;
+  return found;
+}
+
+StoredTypes stored_types(const ModelFiles& files) {
+  return {files.config.stored_dtype, stored_matrix_type(files.tensors()),
+          files.config.shape.architecture};
+}
+
+Status check_activations(const ModelFiles& files, Activations wanted) {
+  std::vector<WeightScheme> schemes = {files.quant.scheme};
+  for (const QuantConfig::Rule& rule : files.quant.rules) schemes.push_back(rule.scheme);
+  for (const WeightScheme& s : schemes) {
+    QuantSource source;
+    if (s.layout == WeightLayout::fp8 || s.layout == WeightLayout::to_fp8) {
+      source.values = QuantValues::fp8;
+    } else if (s.layout == WeightLayout::bnb4 || s.layout == WeightLayout::to_nf4) {
+      source.bits = 4;
+      source.values = QuantValues::table;
+      source.table = nf4_table();
+    }
+    PF_TRY(resolve_activations(source, wanted).status());
+  }
+  return ok_status();
 }
 
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,
                                                        const NetworkOptions& options) {
   PF_ASSIGN(std::unique_ptr<Backend> backend, make_cpu_backend(options.backend));
-  auto weights =
-      load_weights(*backend, files.config, files.tensors(), files.naming(), options.progress);
+  auto weights = load_weights(*backend, files.config, files.quant, files.tensors(), files.naming(),
+                              options.progress);
   if (!weights.ok()) return with_context(weights.status(), files.path.string());
   return std::make_unique<TransformerModel>(std::move(backend), files.config, *std::move(weights));
 }

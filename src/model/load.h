@@ -9,6 +9,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "model/dtype_choice.h"
 #include "model/forward.h"
 
 namespace pagefold {
@@ -19,6 +20,7 @@ struct ModelFiles {
   std::optional<GgufFile> gguf;  // exactly one of gguf and safetensors
   std::optional<SafetensorsSet> safetensors;
   ModelConfig config;
+  QuantConfig quant;  // how the weights are stored; choose_quantization may replace it
 
   std::span<const TensorInfo> tensors() const {
     return gguf ? gguf->tensors() : safetensors->tensors();
@@ -29,8 +31,15 @@ struct ModelFiles {
 // Reads and checks headers and configuration.
 Result<ModelFiles> open_model(const std::filesystem::path& path);
 
-// The 16-bit type of the unquantised tensors, bfloat16 where there is none (block types, float32).
-DType natural_dtype(const ModelFiles& files);
+// The quantization_config of a folder's config.json, else of the file that old quantisers write.
+Result<QuantConfig> read_quant_config(const std::filesystem::path& folder, const Json& config);
+
+// For choose_dtype: StoredTypes::tensors, and all of them.
+std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors);
+StoredTypes stored_types(const ModelFiles& files);
+
+// int8 inputs that a format cannot be multiplied with: the error that loading would give, at once.
+Status check_activations(const ModelFiles& files, Activations wanted);
 
 struct NetworkOptions {
   CpuBackendOptions backend;

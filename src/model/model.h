@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/kv_format.h"
 
 namespace pagefold {
 
@@ -25,6 +26,10 @@ struct ModelShape {
   double rope_magnitude = 1;
   bool rope_half_layout = true;
 };
+
+// The cache of a model in a format.
+KvShape kv_shape(const ModelShape& model, const KvFormat& format, int block_size,
+                 uint32_t n_blocks);
 
 // One forward pass. Rows of different sequences follow each other; seqs[i].row + n_rows ==
 // seqs[i+1].row.
@@ -54,6 +59,7 @@ class LanguageModel {
   }
   virtual uint64_t release_kv(uint64_t /*reserve_bytes*/, uint64_t /*least_bytes*/) { return 0; }
   virtual KvMemory kv_memory() const { return {}; }
+  virtual uint64_t kv_saturated() const { return 0; }
   virtual uint64_t weight_bytes() const = 0;
   // Committed bytes of the cache arena.
   virtual uint64_t kv_resident_bytes() const { return 0; }

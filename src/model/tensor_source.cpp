@@ -34,6 +34,10 @@ Result<TensorSource> TensorSource::make(const TensorInfo& tensor, int64_t n_out,
     s.is_quant_ = true;
     s.quant_ = {
         .bits = q->bits, .group = q->group, .has_min = q->has_min, .scale_f16 = q->scale_f16};
+    if (q->table) {
+      s.quant_.values = QuantValues::table;
+      s.quant_.table = *q->table;
+    }
   }
   return s;
 }

@@ -8,7 +8,13 @@
 
 namespace pagefold {
 
-class TensorSource final : public MatrixSource {
+class LinearSource : public MatrixSource {
+ public:
+  // After the rows were read: what was found wrong in their bytes.
+  virtual Status after_read() const { return ok_status(); }
+};
+
+class TensorSource final : public LinearSource {
  public:
   // Refuses tensors that are no [n_out, n_in] matrix of a computable type.
   static Result<TensorSource> make(const TensorInfo& tensor, int64_t n_out, int64_t n_in);

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "formats/tensor_file.h"
 #include "model/config.h"
+#include "model/quant/quant_config.h"
 
 namespace pagefold {
 
@@ -28,7 +29,8 @@ enum class Naming : uint8_t { gguf, hugging_face };
 
 // progress: called with bytes done and bytes in all.
 Result<ModelWeights> load_weights(Backend& backend, const ModelConfig& config,
-                                  std::span<const TensorInfo> tensors, Naming naming,
+                                  const QuantConfig& quant, std::span<const TensorInfo> tensors,
+                                  Naming naming,
                                   const std::function<void(uint64_t, uint64_t)>& progress);
 
 }  // namespace pagefold

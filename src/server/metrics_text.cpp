@@ -99,6 +99,9 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
           m.kv_resident_bytes);
   x.counter("pagefold_kv_released_bytes_total", "Bytes given back to the operating system.",
             m.kv_released_bytes);
+  x.counter("pagefold_kv_saturated_total",
+            "Elements of keys and values beyond the largest finite value of an fp8 cache.",
+            m.kv_saturated);
   x.counter("pagefold_compactions_total", "Compactions of sequences.", m.compactions);
   x.counter("pagefold_kv_evicted_slots_total", "Slots evicted, over layers and KV heads.",
             m.evicted_slots);
@@ -138,11 +141,12 @@ std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
   x.gauge("vllm:kv_cache_usage_perc", "Used share of the KV pool, 0 to 1.", used);
   x.gauge("vllm:gpu_cache_usage_perc", "Older name of kv_cache_usage_perc.", used);
   x.describe("vllm:cache_config_info", "gauge", "Settings of the KV cache as labels.");
-  x.sample("vllm:cache_config_info", 1,
-           fmt::format(
-               R"(block_size="{}",cache_dtype="{}",num_gpu_blocks="{}",kv_cache_memory_bytes="{}")",
-               config.block_size, dtype_name(config.k_dtype), m.blocks_total,
-               config.kv_cache_memory_bytes));
+  x.sample(
+      "vllm:cache_config_info", 1,
+      fmt::format(R"(block_size="{}",cache_dtype="{}",cache_dtype_v="{}",cache_group="{}",)"
+                  R"(num_gpu_blocks="{}",kv_cache_memory_bytes="{}")",
+                  config.block_size, dtype_name(config.kv_format.k), dtype_name(config.kv_format.v),
+                  config.kv_format.group, m.blocks_total, config.kv_cache_memory_bytes));
   add_counts(x, m);
   add_histograms(x, m);
   add_ours(x, m, config);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct RigOptions {
   bool bounds = false;
   uint32_t seed = 7;
   int max_slots = 1200;
+  std::optional<DType> v_dtype;  // none: as the keys
+  int group = 0;
+  float k_scale = 1, v_scale = 1;
 };
 
 inline float through(DType type, float v) {
@@ -61,7 +65,12 @@ class Rig {
     kv.n_kv_heads = o.n_kv_heads;
     kv.head_dim = o.head_dim;
     kv.block_size = o.block_size;
-    kv.k_dtype = kv.v_dtype = o.dtype;
+    kv.k_dtype = o.dtype;
+    kv.v_dtype = o.v_dtype.value_or(o.dtype);
+    kv.group = o.group;
+    kv.hadamard_keys = o.dtype == DType::int4;
+    kv.k_scale = {o.k_scale};
+    kv.v_scale = {o.v_scale};
     kv.n_blocks = static_cast<uint32_t>(blocks * o.n_kv_heads + 3);
     EXPECT_TRUE(backend_->init_kv(kv).ok());
     StepLimits limits;
@@ -91,6 +100,12 @@ class Rig {
   int64_t len() const { return len_; }
   cpu::CpuBackend& backend() { return *backend_; }
   std::vector<BlockId>& blocks(int head) { return blocks_[static_cast<size_t>(head)]; }
+  // The cached keys of a KV head as the backend reads them: [len][head_dim].
+  std::vector<float> cached_keys(int head) {
+    std::vector<float> keys(static_cast<size_t>(len_ * o_.head_dim));
+    backend_->read_keys(0, {blocks(head).data(), len_, 0, nullptr}, len_, keys.data());
+    return keys;
+  }
   // Values that every row gets: [max_slots][ld].
   std::vector<float>& values() { return all_; }
   float* query(int64_t row, int head) { return all_.data() + row * ld() + head * o_.head_dim; }

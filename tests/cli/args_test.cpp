@@ -74,6 +74,34 @@ TEST(Args, EngineSizes) {
   EXPECT_EQ(c.engine.max_model_len, 0);
 }
 
+TEST(Args, KvTypesOfEverySubcommand) {
+  const Args types = {"--kv-cache-dtype", "int8", "--kv_cache_dtype_v=int4", "--kv-cache-group",
+                      "32"};
+  const auto with = [&](Args args) {
+    args.insert(args.end(), types.begin(), types.end());
+    return args;
+  };
+  for (const EngineOptions& e :
+       {parsed<ServeCommand>(with({"serve"})).engine, parsed<ChatCommand>(with({"chat"})).engine,
+        parsed<GenerateCommand>(with({"generate", "-p", "x"})).engine,
+        parsed<CalibrateCommand>(with({"calibrate", "-o", "x"})).engine}) {
+    EXPECT_EQ(e.kv_cache_dtype, "int8");
+    EXPECT_EQ(e.kv_cache_dtype_v, "int4");
+    EXPECT_EQ(e.kv_cache_group, 32);
+  }
+  for (const KvTypeWords& kv : {parsed<InspectCommand>(with({"inspect"})).kv,
+                                parsed<ReclaimCommand>(with({"reclaim"})).kv}) {
+    EXPECT_EQ(kv.k, "int8");
+    EXPECT_EQ(kv.v, "int4");
+    EXPECT_EQ(kv.group, 32);
+  }
+  EXPECT_EQ(parsed<ReclaimCommand>({"reclaim"}).kv.k, "bfloat16");
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "--kv-cache-dtype", "fp8"}).engine.kv_cache_dtype_v,
+            "auto");
+  EXPECT_THAT(error_of({"serve", "--kv-cache-dtype", "int2"}), HasSubstr("fp8_e4m3"));
+  EXPECT_THAT(error_of({"serve", "--kv-cache-group", "16"}), HasSubstr("--kv-cache-group"));
+}
+
 TEST(Args, TheLastOfSeveralWins) {
   EXPECT_EQ(parsed<ServeCommand>({"serve", "--port", "1", "--port", "2"}).port, 2);
 }

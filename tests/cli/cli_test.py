@@ -36,6 +36,12 @@ class UseTest(unittest.TestCase):
         self.wrong("serve", "--max_model_len", "25.6K", says="--max-model-len")
         self.wrong("generate", "-p", "x", "--no-such", says="--no-such")
 
+    def test_wrong_kv_types(self):
+        self.wrong("serve", "--kv-cache-dtype", "q4_0", says="fp8_e5m2, int8, int4")
+        self.wrong("chat", "--kv-cache-dtype-v", "int2", says="--kv-cache-dtype-v")
+        self.wrong("calibrate", "--kv-cache-group", "64", "-o", "x", says="--kv-cache-group")
+        self.wrong("reclaim", "--kv-cache-group", "32", says="only int8 and int4")
+
     def test_models_that_are_not_there(self):
         self.wrong("inspect", "absent.gguf", says="no such file", code=1)
         self.wrong("inspect", "owner/absent", says="pagefold pull owner/absent", code=1)
@@ -63,14 +69,35 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(seen["architecture"], "llama")
         dims = {k: seen["dims"][k] for k in ("layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")}
         self.assertEqual(dims, {"layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64, "hidden": 576, "vocab": 49152})
-        # 2 (K and V) x 30 layers x 3 heads x 64 dims x bytes
-        self.assertEqual(seen["kv_bytes_per_token"], {"bfloat16": 23040, "float16": 23040, "float32": 46080})
+        # 2 (K and V) x 30 layers x 3 heads x (64 dims x bytes, and a float16 scale, int4: and a zero point)
+        self.assertEqual(seen["kv_bytes_per_token"], {
+            "float32": 46080, "float16": 23040, "bfloat16": 23040, "fp8_e4m3": 11520, "fp8_e5m2": 11520,
+            "int8": 180 * (64 + 2), "int4": 180 * (32 + 4)})
+        self.assertEqual(seen["controls"]["kv_cache_dtype"], "bfloat16")
+        done = run("inspect", MODEL, "--json", "--dtype", "half", "--kv-cache-dtype", "int8", "--kv-cache-dtype-v",
+                   "int4", "--kv-cache-group", "32")
+        controls = json.loads(done.stdout)["controls"]
+        self.assertEqual(controls["kv_bytes_per_token"], 90 * (64 + 2 * 2) + 90 * (32 + 2 * 4))
+        self.assertEqual([controls[k] for k in ("dtype", "kv_cache_dtype", "kv_cache_dtype_v", "kv_cache_group")],
+                         ["float16", "int8", "int4", 32])
         self.assertEqual(seen["weight_format"], "Q4_1")
         self.assertEqual(len(seen["tensors"]), 272)
         self.assertAlmostEqual(seen["bits_per_weight"], 8 * seen["weights_bytes"] / seen["parameters"])
         self.assertIn("messages", seen["chat_template"])
         text = run("inspect", MODEL, "--tensors").stdout
         self.assertIn("token_embd.weight", text)
+
+    def test_what_cannot_serve_is_refused_before_loading(self):
+        for wrong, says in ((["--kv-cache-group", "32"], "only int8 and int4"),
+                            (["--kv-policy", "h3o"], "snapkv"),
+                            (["--kv-cache-dtype", "int8", "--kv-cache-memory-bytes", "1M"], "too small"),
+                            (["--block-size", "48"], "--block-size"),
+                            (["--max-model-len", "100k"], "--allow-long-context")):
+            start = time.monotonic()
+            done = run("generate", MODEL, "-p", "x", *wrong)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(says, done.stderr)
+            self.assertLess(time.monotonic() - start, 2)
 
     def test_generate(self):
         args = ["generate", MODEL, *SMALL, "-p", "The capital of France is", "-n", "4"]

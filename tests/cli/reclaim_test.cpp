@@ -64,7 +64,7 @@ TEST(Reclaim, ManyTablesOfAnotherShape) {
   c.head_dim = 24;
   c.block_size = 32;
   c.keep = 0.25;
-  c.kv_cache_dtype = "float32";
+  c.kv.k = "float32";
   auto rows = rows_of(c);
   EXPECT_EQ(rows["order random"].blocks_before, 32 * 6);
   EXPECT_EQ(rows["order random"].blocks_after, 8 * 6);  // 250 slots

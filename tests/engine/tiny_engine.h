@@ -39,7 +39,8 @@ class WatchedModel final : public LanguageModel {
     write_hf(folder_.path(), config, tiny_tensors(config), TensorType::F32);
     const auto files = open_model(folder_.path());
     NetworkOptions o;
-    o.backend = {.isa = "auto", .threads = threads, .dtype = DType::f32, .activations_int8 = false};
+    o.backend = {
+        .isa = "auto", .threads = threads, .dtype = DType::f32, .activations = Activations::bits16};
     inner_ = *load_network(files.value(), o);
   }
   const ModelShape& shape() const override { return inner_->shape(); }
@@ -79,7 +80,7 @@ inline EngineConfig tiny_config(const ModelShape& shape, int max_seqs, uint64_t 
   c.max_model_len = max_model_len;
   c.max_num_seqs = max_seqs;
   c.max_num_batched_tokens = 64;
-  c.k_dtype = c.v_dtype = DType::f32;
+  c.kv_format = DType::f32;
   c.kv_cache_memory_bytes = blocks * 2 * 4 * 16 * static_cast<uint64_t>(shape.head_dim);
   return c;
 }

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/half.h"
 #include "kernels/attention_isa.h"
+#include "kv_strip.h"
 
 namespace pagefold::kernels {
 
@@ -47,20 +47,31 @@ inline std::vector<AttentionIsa> attention_isas() {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-inline float through(DType type, float v) {
-  if (type == DType::f16) return f16_to_f32(f32_to_f16(v));
-  if (type == DType::bf16) return bf16_to_f32(f32_to_bf16(v));
-  return v;
-}
+constexpr DType kAllTypes[] = {DType::f32,      DType::f16,  DType::bf16, DType::fp8_e4m3,
+                               DType::fp8_e5m2, DType::int8, DType::int4};
 
 inline const char* short_name(DType type) {
-  return type == DType::f32 ? "f32" : type == DType::f16 ? "f16" : "bf16";
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "int8", "int4"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 inline std::string describe(const KvLayout& layout) {
   return std::string("K ") + short_name(layout.k_dtype) + " V " + short_name(layout.v_dtype) +
          " head_dim " + std::to_string(layout.head_dim) + " block " +
-         std::to_string(layout.block_size);
+         std::to_string(layout.block_size) + " scales of " + std::to_string(layout.group);
+}
+
+// Every pair of types for two head sizes, equal types for the others.
+inline bool worth_testing(DType k, DType v, int head_dim) {
+  return k == v || head_dim == 40 || head_dim == 64;
+}
+
+// The layout, and the same with groups of 32 where that is another one.
+inline std::vector<KvLayout> with_groups(KvLayout layout) {
+  std::vector<KvLayout> out{layout};
+  layout.group = 32;
+  if (dtype_has_scales(layout.k_dtype) || dtype_has_scales(layout.v_dtype)) out.push_back(layout);
+  return out;
 }
 
 inline std::vector<float> random_values(size_t n, uint32_t seed, float width = 1.0f) {
@@ -103,6 +114,7 @@ struct PagedCache {
   std::vector<float> k, v;  // what was appended, before rounding: [slots][head_dim]
   std::vector<uint32_t> blocks;
   Aligned<std::byte> bytes;
+  std::vector<float> stored_k, stored_v;
 
   PagedCache(const KvLayout& shape, int n_slots, uint32_t seed, const AttentionIsa& isa)
       : layout(shape),
@@ -116,6 +128,28 @@ struct PagedCache {
     std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
     std::copy_n(ids.begin(), blocks.size(), blocks.begin());
     append(isa, 0, n_slots);
+  }
+
+  // What the cache holds now, read by the layout. The first forms are of the time of read_back().
+  float stored(bool keys, int slot, int d) const {
+    return (keys ? stored_k : stored_v)[static_cast<size_t>(slot * layout.head_dim + d)];
+  }
+  float scale(bool keys, int slot, int d) const {
+    return StripMap{layout}.scale(strip(slot), keys, d, slot % 16);
+  }
+  void read_back() {
+    for (bool keys : {true, false}) {
+      std::vector<float>& to = keys ? stored_k : stored_v;
+      to.clear();
+      for (int s = 0; s < slots; ++s)
+        for (int d = 0; d < layout.head_dim; ++d)
+          to.push_back(StripMap{layout}.value(strip(s), keys, d, s % 16));
+    }
+  }
+  const std::byte* strip(int slot) const {
+    return bytes.data() +
+           blocks[static_cast<size_t>(slot / layout.block_size)] * layout.block_bytes() +
+           static_cast<size_t>(slot % layout.block_size / 16) * layout.strip_bytes();
   }
 
   void append(const AttentionIsa& isa, int first, int rows) {

@@ -15,7 +15,42 @@ struct Reference {
   std::vector<double> o;          // unnormalised, relative to m
   std::vector<double> magnitude;  // sum of p |v|
   double logit_error = 0;         // bound of the error of any logit
+  std::vector<double> rounding;   // of o: what 15 bits of p may lose (integer V)
 };
+
+// Half a step of an integer query, relative to the largest |q|.
+constexpr double kQueryStep = 0.5 / 16256, kWeightStep = 0.5 / 32767;
+
+inline float reference_query(const KvLayout& layout, float q, float scale) {
+  q *= scale;
+  return layout.k_dtype == DType::bf16 ? bf16_to_f32(f32_to_bf16(q)) : q;
+}
+
+// u / 2 for every slot, u of the largest p * scale; sums are exact, the zero points' are not.
+inline void add_weight_rounding(const PagedCache& cache, int first_slot, Reference& ref) {
+  const double zeros = cache.layout.v_dtype == DType::int4 ? 0x1p-18 * 16 : 0;
+  std::vector<std::pair<int, double>> seen;  // slots and their p
+  for (int s = 0; s < kChunkSlots; ++s) {
+    const double x = ref.logits[static_cast<size_t>(s)];
+    if (x != -kInfinity) seen.emplace_back(first_slot + s, std::exp(x - ref.m));
+  }
+  std::vector<double> scales(seen.size());
+  double largest = 0, n = 0;
+  for (int d = 0; d < cache.layout.head_dim; ++d) {
+    if (d == 0 || (cache.layout.group != 0 && d % cache.layout.group == 0)) {
+      largest = n = 0;
+      for (size_t i = 0; i < seen.size(); ++i) {
+        scales[i] = cache.scale(false, seen[i].first, d);
+        largest = std::max(largest, seen[i].second * scales[i]);
+        n += seen[i].second * scales[i];
+      }
+    }
+    double codes = 0;
+    for (size_t i = 0; i < seen.size(); ++i)
+      if (scales[i] > 0) codes += std::abs(cache.stored(false, seen[i].first, d) / scales[i]);
+    ref.rounding[static_cast<size_t>(d)] = 1.01 * kWeightStep * largest * codes + zeros * n;
+  }
+}
 
 inline Reference reference_attention(const PagedCache& cache, int first_slot, int slots,
                                      const float* q, RowRange range, const ChunkCall& call = {}) {
@@ -24,25 +59,34 @@ inline Reference reference_attention(const PagedCache& cache, int first_slot, in
   ref.logits.assign(kChunkSlots, -kInfinity);
   ref.o.assign(static_cast<size_t>(dim), 0.0);
   ref.magnitude.assign(static_cast<size_t>(dim), 0.0);
+  ref.rounding.assign(static_cast<size_t>(dim), 0.0);
+  const bool whole_k = dtype_has_scales(cache.layout.k_dtype);
+  double largest_q = 0;
+  for (int d = 0; d < dim; ++d)
+    largest_q = std::max(largest_q, std::abs(double{q[d]} * call.scale));
   for (int s = 0; s < slots; ++s) {
     const bool live = call.live == nullptr || (call.live[s / 32] >> (s % 32) & 1u);
     if (s < range.lo || s >= range.hi || !live) continue;
-    double dot = 0, magnitude = 0;
+    double dot = 0, magnitude = 0, rounding = 0;
     for (int d = 0; d < dim; ++d) {
-      float scaled = q[d] * call.scale;
-      if (cache.layout.k_dtype == DType::bf16) scaled = through(DType::bf16, scaled);
-      const double product =
-          double{scaled} *
-          through(cache.layout.k_dtype, cache.k[static_cast<size_t>((first_slot + s) * dim + d)]);
+      const double k = cache.stored(true, first_slot + s, d);
+      const double product = reference_query(cache.layout, q[d], call.scale) * k;
       dot += product;
       magnitude += std::abs(product);
+      if (!whole_k) continue;
+      // Sums of integers are exact, but they are taken before the zero points.
+      magnitude += std::abs(k) * largest_q;
+      rounding += 1.01 * kQueryStep * largest_q * std::abs(k);
+      if (cache.layout.k_dtype == DType::int4)
+        magnitude += 16 * cache.scale(true, first_slot + s, d) * largest_q;
     }
     const double bias = call.log_bias != nullptr ? call.log_bias[s] : 0.0;
     const auto at = static_cast<size_t>(s);
     ref.logits[at] = dot + bias;
     // A product and a sum are rounded at most once each per d, and the bias once.
-    ref.logit_error = std::max(ref.logit_error,
-                               (dim + 2) * 0x1p-24 * 1.01 * (magnitude + std::abs(bias)) + 1e-37);
+    ref.logit_error =
+        std::max(ref.logit_error,
+                 (dim + 2) * 0x1p-24 * 1.01 * (magnitude + std::abs(bias)) + 1e-37 + rounding);
     ref.m = std::max(ref.m, ref.logits[at]);
   }
   if (ref.m == -kInfinity) return ref;
@@ -51,12 +95,12 @@ inline Reference reference_attention(const PagedCache& cache, int first_slot, in
     if (p == 0) continue;
     ref.l += p;
     for (int d = 0; d < dim; ++d) {
-      const double v =
-          through(cache.layout.v_dtype, cache.v[static_cast<size_t>((first_slot + s) * dim + d)]);
+      const double v = cache.stored(false, first_slot + s, d);
       ref.o[static_cast<size_t>(d)] += p * v;
       ref.magnitude[static_cast<size_t>(d)] += p * std::abs(v);
     }
   }
+  if (dtype_has_scales(cache.layout.v_dtype)) add_weight_rounding(cache, first_slot, ref);
   return ref;
 }
 
@@ -83,7 +127,8 @@ inline void expect_close(const KvLayout& layout, const Reference& ref, float m, 
   ASSERT_NEAR(l, l_ref, l_ref * relative);
   for (int d = 0; d < layout.head_dim; ++d) {
     const auto at = static_cast<size_t>(d);
-    ASSERT_NEAR(o[d] / double{l}, ref.o[at] / ref.l, 2.1 * relative * ref.magnitude[at] / ref.l)
+    ASSERT_NEAR(o[d] / double{l}, ref.o[at] / ref.l,
+                (2.1 * relative * ref.magnitude[at] + 1.1 * ref.rounding[at]) / ref.l + 1e-37)
         << "d " << d;
   }
 }

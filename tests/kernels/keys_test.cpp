@@ -14,23 +14,41 @@ class Keys : public testing::TestWithParam<const Kernels*> {
   const Kernels& k() const { return *GetParam(); }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 TEST_P(Keys, UnpackGivesTheStoredValues) {
-  for (const DType type : kTypes) {
-    for (const int dim : {8, 80, 96, 128}) {
-      const KvLayout layout{type, DType::f32, dim, 16};
-      PagedCache cache(layout, 16, 3, attention_isas()[0]);
-      Aligned<float> keys(static_cast<size_t>(dim * 16), -1.0f);
-      k().unpack_keys(layout, cache.bytes.data() + cache.blocks[0] * layout.block_bytes(),
-                      keys.data());
-      for (int s = 0; s < 16; ++s) {
-        for (int d = 0; d < dim; ++d) {
-          ASSERT_EQ(keys[static_cast<size_t>(d * 16 + s)],
-                    through(type, cache.k[static_cast<size_t>(s * dim + d)]))
-              << describe(layout) << " slot " << s << " dim " << d;
+  for (const DType type : kAllTypes) {
+    for (const DType v : {DType::f32, DType::int8}) {
+      for (const int dim : {8, 40, 80, 96, 128}) {
+        for (const KvLayout& layout : with_groups({type, v, dim, 16})) {
+          PagedCache cache(layout, 16, 3, attention_isas()[0]);
+          cache.read_back();
+          Aligned<float> keys(static_cast<size_t>(dim * 16), -1.0f);
+          k().unpack_keys(layout, cache.strip(0), keys.data());
+          for (int s = 0; s < 16; ++s)
+            for (int d = 0; d < dim; ++d)
+              ASSERT_EQ(keys[static_cast<size_t>(d * 16 + s)], cache.stored(true, s, d))
+                  << describe(layout) << " slot " << s << " dim " << d;
         }
       }
+    }
+  }
+}
+
+// Every code of the 8-bit floats, subnormals, infinities and NaN included.
+TEST_P(Keys, UnpackDecodesEveryCode) {
+  for (const DType type : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+    const KvLayout layout{type, DType::bf16, 16, 16};
+    Aligned<std::byte> strip(layout.strip_bytes());
+    Aligned<float> keys(256);
+    const StripMap map{layout};
+    for (int i = 0; i < 256; ++i)
+      map.put_raw(strip.data(), true, i / 16, i % 16, static_cast<uint32_t>(i));
+    k().unpack_keys(layout, strip.data(), keys.data());
+    for (unsigned i = 0; i < 256; ++i) {
+      const float want = fp8_value(type, i), got = keys[i];
+      if (std::isnan(want))
+        EXPECT_TRUE(std::isnan(got)) << short_name(type) << " code " << i;
+      else
+        EXPECT_TRUE(same_bits(&got, &want, 1)) << short_name(type) << " code " << i << ": " << got;
     }
   }
 }
@@ -102,39 +120,65 @@ TEST_P(Keys, DotsDoNotDependOnTheirNeighbours) {
 }
 
 // Moves must give the same bytes as appending the moved values in the first place.
-TEST_P(Keys, MovedSlotsAreAsIfAppended) {
-  const std::vector<std::pair<int, int>> moves = {{3, 0}, {4, 1}, {7, 2}, {12, 5}, {15, 14}};
-  for (const DType kt : kTypes) {
-    for (const DType vt : kTypes) {
-      for (const int dim : {8, 24, 64, 128}) {
-        for (const int from_strip : {0, 1}) {  // within a strip, and across
-          const KvLayout layout{kt, vt, dim, 32};
-          PagedCache cache(layout, 32, 9, attention_isas()[0]);
-          std::byte* block = cache.bytes.data() + cache.blocks[0] * layout.block_bytes();
-          LaneMoves m;
-          m.from = block + static_cast<size_t>(from_strip) * layout.strip_bytes();
-          m.to = block;
-          for (const auto& [from, to] : moves) {
-            m.from_lane[m.n] = static_cast<uint8_t>(from);
-            m.to_lane[m.n++] = static_cast<uint8_t>(to);
-          }
-          k().move_lanes(layout, m);
+constexpr std::pair<int, int> kMoves[] = {{3, 0}, {4, 1}, {7, 2}, {12, 5}, {15, 14}};
 
-          PagedCache want(layout, 32, 9, attention_isas()[0]);
-          for (const auto& [from, to] : moves) {
-            const auto copy = [&](std::vector<float>& x) {
-              std::copy_n(x.begin() + (from_strip * 16 + from) * dim, dim, x.begin() + to * dim);
-            };
-            copy(want.k), copy(want.v);
+void check_moves(const Kernels& kernels, const KvLayout& layout, int from_strip) {
+  const int dim = layout.head_dim;
+  PagedCache cache(layout, 32, 9, attention_isas()[0]);
+  std::byte* block = cache.bytes.data() + cache.blocks[0] * layout.block_bytes();
+  LaneMoves m;
+  m.from = block + static_cast<size_t>(from_strip) * layout.strip_bytes();
+  m.to = block;
+  for (const auto& [from, to] : kMoves) {
+    m.from_lane[m.n] = static_cast<uint8_t>(from);
+    m.to_lane[m.n++] = static_cast<uint8_t>(to);
+  }
+  kernels.move_lanes(layout, m);
+
+  PagedCache want(layout, 32, 9, attention_isas()[0]);
+  for (const auto& [from, to] : kMoves) {
+    const auto copy = [&](std::vector<float>& x) {
+      std::copy_n(x.begin() + (from_strip * 16 + from) * dim, dim, x.begin() + to * dim);
+    };
+    copy(want.k), copy(want.v);
+  }
+  want.append(attention_isas()[0], 0, 32);
+  ASSERT_EQ(std::memcmp(block, want.bytes.data() + want.blocks[0] * layout.block_bytes(),
+                        layout.block_bytes()),
+            0)
+      << describe(layout) << " from strip " << from_strip;
+}
+
+// Moves must give the same bytes as appending the moved values in the first place: scales too.
+TEST_P(Keys, MovedSlotsAreAsIfAppended) {
+  for (const DType kt : kAllTypes)
+    for (const DType vt : kAllTypes)
+      for (const int dim : {8, 24, 64, 80, 128})
+        for (const KvLayout& layout : with_groups({kt, vt, dim, 32}))
+          for (const int from_strip : {0, 1}) {  // within a strip, and across
+            check_moves(k(), layout, from_strip);
+            if (HasFatalFailure()) return;
           }
-          want.append(attention_isas()[0], 0, 32);
-          ASSERT_EQ(std::memcmp(block, want.bytes.data() + want.blocks[0] * layout.block_bytes(),
-                                layout.block_bytes()),
-                    0)
-              << describe(layout) << " from strip " << from_strip;
-        }
+}
+
+TEST_P(Keys, HadamardIsOrthonormalAndItsOwnInverse) {
+  for (const int dim : {8, 24, 40, 64, 80, 96, 112, 128, 256}) {
+    int block = 1;
+    while (dim % (2 * block) == 0) block *= 2;
+    const auto row = random_values(static_cast<size_t>(dim), 7);
+    std::vector<float> turned = row;
+    k().hadamard(turned.data(), dim);
+    for (int i = 0; i < dim; ++i) {
+      double want = 0;  // Sylvester's matrix: the sign is the parity of the common bits
+      for (int j = 0; j < block; ++j) {
+        const int common = (i % block) & j;
+        want += (__builtin_popcount(static_cast<unsigned>(common)) % 2 ? -1.0 : 1.0) *
+                double{row[static_cast<size_t>(i / block * block + j)]};
       }
+      ASSERT_NEAR(turned[static_cast<size_t>(i)], want / std::sqrt(double(block)), 2e-6) << dim;
     }
+    k().hadamard(turned.data(), dim);
+    for (size_t i = 0; i < row.size(); ++i) ASSERT_NEAR(turned[i], row[i], 1e-6) << dim;
   }
 }
 

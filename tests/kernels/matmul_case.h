@@ -2,54 +2,19 @@
 // a float64 reference with a bound on what float32 rounding may do to it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/half.h"
 #include "base/random.h"
-#include "kernels/kernels.h"
+#include "matmul_config.h"
 
 namespace pagefold::kernels::test {
-
-struct Config {
-  PackKind kind;
-  InputKind input;
-  int group = 32;
-  bool has_min = false;
-  bool scale_f16 = true;
-
-  bool quantised() const { return kind == PackKind::w8 || kind == PackKind::w4; }
-  std::string name() const {
-    const char* kinds[] = {"f32", "f16", "bf16", "w8", "w4"};
-    const char* inputs[] = {"f32", "bf16", "i8"};
-    std::string s = kinds[static_cast<int>(kind)];
-    s += std::string("_x_") + inputs[static_cast<int>(input)];
-    if (quantised()) {
-      s += "_g" + std::to_string(group) + (has_min ? "_min" : "") + (scale_f16 ? "_h" : "_f");
-    }
-    return s;
-  }
-};
-
-inline std::vector<Config> all_configs() {
-  std::vector<Config> all = {{PackKind::f32, InputKind::f32},
-                             {PackKind::f16, InputKind::f32},
-                             {PackKind::bf16, InputKind::f32},
-                             {PackKind::bf16, InputKind::bf16}};
-  for (PackKind kind : {PackKind::w8, PackKind::w4}) {
-    for (InputKind input : {InputKind::f32, InputKind::i8}) {
-      for (int group : {16, 32}) {
-        for (bool min : {false, true}) {
-          for (bool f16 : {false, true}) all.push_back({kind, input, group, min, f16});
-        }
-      }
-    }
-  }
-  return all;
-}
 
 // Cheap numbers in [-1, 1) that differ between streams; philox would take most of the tests' time.
 class Numbers {
@@ -82,9 +47,9 @@ class Case {
  public:
   Case(const Config& c, int outputs, int inputs, int input_rows, uint64_t seed = 1)
       : config(c), n_out(outputs), n_in(inputs), rows(input_rows) {
-    shape = {c.kind, n_out, n_in, c.group, c.has_min, c.scale_f16};
+    shape = c.shape(n_out, n_in);
     packed = std::make_unique<Aligned>(shape.bytes());
-    matrix = {shape, packed->data};
+    matrix = {shape, packed->data, c.table()};
     make_weights(Numbers(seed));
     make_inputs(Numbers(seed + 1000));
   }
@@ -113,34 +78,36 @@ class Case {
   struct Expected {
     double value, bound;
   };
-  // Float32 products and sums: every one of the n terms of an output passes at most n + 3 roundings
+  // Float32 products and sums: every one of the n terms of an output passes at most n + 4 roundings
   // of 2^-24 (its product, the dequantised weight, the sums), whatever their order.
   Expected expected(int row, int out) const {
     constexpr double u = 0x1p-24;
     double sum = 0, magnitude = 0;
-    if (config.input == InputKind::i8) {  // a term is a group: its int8 dot product is exact
-      for (int g = 0; g < n_in / config.group; ++g) {
-        int64_t dot = 0, total = 0;
-        for (int i = g * config.group; i < (g + 1) * config.group; ++i) {
+    if (config.input == InputKind::i8) {  // a term is a step: its int8 dot product is exact
+      const int step = std::min(config.group, 32);
+      for (int at = 0; at < n_in; at += step) {
+        double dot = 0, total = 0;
+        for (int i = at; i < at + step; ++i) {
           const int a = xq[static_cast<size_t>(row) * n_in + i];
-          dot += static_cast<int64_t>(q[static_cast<size_t>(out) * n_in + i]) * a;
+          dot += config.value(q[static_cast<size_t>(out) * n_in + i]) * a;
           total += a;
         }
-        const double sa = xscale[static_cast<size_t>(row) * (n_in / 32) + g * config.group / 32];
-        const double t = static_cast<double>(dot) * sa * scale_at(out, g);
-        const double m = config.has_min ? static_cast<double>(total) * sa * min_at(out, g) : 0;
+        const double sa = xscale[static_cast<size_t>(row) * (n_in / 32) + at / 32];
+        const int g = at / config.group;
+        const double t = dot * sa * scale_at(out, g);
+        const double m = total * sa * offset_at(out, g);
         sum += t + m;
         magnitude += std::abs(t) + std::abs(m);
       }
-      return {sum, (2.0 * n_in / config.group + 3) * u * magnitude};
+      return {sum, (2.0 * n_in / step + 4) * u * magnitude};
     }
     for (int k = 0; k < n_in; ++k) {
       const double v = x_value[static_cast<size_t>(row) * n_in + k];
       double w, abs_w;
       if (config.quantised()) {
-        const double a =
-            q[static_cast<size_t>(out) * n_in + k] * double{scale_at(out, k / config.group)};
-        const double b = config.has_min ? min_at(out, k / config.group) : 0;
+        const double a = config.value(q[static_cast<size_t>(out) * n_in + k]) *
+                         double{scale_at(out, k / config.group)};
+        const double b = offset_at(out, k / config.group);
         w = a + b;
         abs_w = std::abs(a) + std::abs(b);
       } else {
@@ -151,13 +118,38 @@ class Case {
       magnitude += abs_w * std::abs(v);
     }
     // vdpbf16ps flushes subnormal products and sums to zero: at most one smallest normal a term.
-    return {sum, (n_in + 3.0) * u * magnitude + n_in * 0x1p-126};
+    return {sum, (n_in + 4.0) * u * magnitude + n_in * 0x1p-126};
   }
   float scale_at(int out, int g) const {
     return scale[static_cast<size_t>(out) * (n_in / config.group) + g];
   }
   float min_at(int out, int g) const {
     return min[static_cast<size_t>(out) * (n_in / config.group) + g];
+  }
+  // What every weight of a group has beside value * scale.
+  double offset_at(int out, int g) const {
+    if (config.has_zero) return -double{min_at(out, g)} * scale_at(out, g);
+    return config.has_min ? min_at(out, g) : 0;
+  }
+  // The weight as a float, rounded once.
+  float weight_at(int out, int k) const {
+    const int8_t code = q[static_cast<size_t>(out) * n_in + k];
+    const float s = scale_at(out, k / config.group);
+    const auto v = static_cast<float>(config.value(code));
+    if (config.has_zero) return (v - min_at(out, k / config.group)) * s;
+    return config.has_min ? std::fma(v, s, min_at(out, k / config.group)) : v * s;
+  }
+  // Writes q, scale and min into the packed matrix.
+  void pack() {
+    std::memset(packed->data, 0, packed->bytes);
+    const size_t groups = static_cast<size_t>(n_in / config.group);
+    for (int r = 0; r < n_out; ++r) {
+      const size_t at = static_cast<size_t>(r) * groups;
+      pack_row_quant(shape, r,
+                     {q.data() + static_cast<size_t>(r) * n_in, scale.data() + at,
+                      min.empty() ? nullptr : min.data() + at},
+                     packed->data);
+    }
   }
 
   Config config;
@@ -168,7 +160,7 @@ class Case {
   PackedMatrix matrix;
   std::vector<float> weights;  // [n_out][n_in], after rounding to the kind
   std::vector<int8_t> q;
-  std::vector<float> scale, min;
+  std::vector<float> scale, min;  // min: or zero points
   std::vector<float> x, x_value;
   std::vector<uint16_t> x16;
   std::vector<int8_t> xq;
@@ -189,31 +181,36 @@ class Case {
       }
       return;
     }
-    const bool w4 = config.kind == PackKind::w4;
     const size_t groups = static_cast<size_t>(n_in / config.group);
     q.resize(static_cast<size_t>(n_out) * n_in);
     scale.resize(static_cast<size_t>(n_out) * groups);
-    if (config.has_min) min.resize(scale.size());
-    for (int8_t& v : q) {
-      // The ends come up often: they are what saturating arithmetic gets wrong.
-      const int ends[2] = {w4 ? 0 : -128, w4 ? 15 : 127};
-      v = static_cast<int8_t>(numbers.below(4) == 0
-                                  ? ends[numbers.below(2)]
-                                  : (w4 ? numbers.below(16) : numbers.below(256) - 128));
-    }
+    if (config.has_min || config.has_zero) min.resize(scale.size());
+    for (size_t i = 0; i < q.size(); ++i) q[i] = random_q(numbers, i % static_cast<size_t>(n_in));
     for (auto* values : {&scale, &min}) {
       for (float& v : *values) {
         v = numbers.value() * 0.05f;
         if (config.scale_f16) v = f16_to_f32(f32_to_f16(v));
       }
     }
-    for (int r = 0; r < n_out; ++r) {
-      const size_t at = static_cast<size_t>(r) * groups;
-      pack_row_quant(shape, r,
-                     {q.data() + static_cast<size_t>(r) * n_in, scale.data() + at,
-                      config.has_min ? min.data() + at : nullptr},
-                     packed->data);
+    if (config.has_zero) {
+      for (float& z : min) {
+        z = static_cast<float>(config.nibbles() ? numbers.below(17) : numbers.below(384) - 128);
+      }
     }
+    pack();
+  }
+  // The ends come up often: they are what saturating arithmetic gets wrong.
+  int8_t random_q(Numbers& numbers, size_t k) const {
+    if (config.kind == PackKind::fp8) {  // every second 32 inputs have no zeros and subnormals
+      int code = numbers.below(127) | numbers.below(2) << 7;
+      if (k / 32 % 2 == 0 && (code & 0x78) == 0) code |= 0x08 << numbers.below(4);
+      return static_cast<int8_t>((code & 0x7f) == 0x7f ? 0x7e : code);
+    }
+    const bool nibbles = config.nibbles();
+    const int ends[2] = {nibbles ? 0 : -128, nibbles ? 15 : 127};
+    return static_cast<int8_t>(numbers.below(4) == 0
+                                   ? ends[numbers.below(2)]
+                                   : (nibbles ? numbers.below(16) : numbers.below(256) - 128));
   }
 
   void make_inputs(Numbers numbers) {

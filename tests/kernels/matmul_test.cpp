@@ -27,8 +27,7 @@ void expect_near_reference(const Case& c, const std::vector<float>& y, int64_t l
 TEST_P(Matmul, MatchesFloat64WithinRounding) {
   for (const Config& config : all_configs()) {
     SCOPED_TRACE(config.name());
-    for (const int n_in :
-         config.quantised() ? std::vector{32, 64, 96, 576} : std::vector{1, 7, 33, 64, 576}) {
+    for (const int n_in : config.widths()) {
       for (const int n_out : {1, 17, 80}) {
         const Case c(config, n_out, n_in, 3, static_cast<uint64_t>(n_in));
         std::vector<float> y(static_cast<size_t>(c.rows * n_out), kGuard);
@@ -57,8 +56,9 @@ TEST_P(Matmul, ARowsBitsDoNotDependOnRowsOrTiles) {
   Numbers numbers(7);
   for (const Config& config : all_configs()) {
     SCOPED_TRACE(config.name());
-    const int n_in = config.quantised() ? 160 : 77;
-    const int rows = 40;
+    const int n_in = !config.quantised() ? 77 : config.group > 32 ? 2 * config.group : 160;
+    const bool slow = GetParam()->name == "scalar";
+    const int rows = slow ? 9 : config.group > 32 ? 17 : 40;
     const Case c(config, 7 * 16 + 5, n_in, rows);
     std::vector<float> bias(static_cast<size_t>(c.n_out));
     for (float& b : bias) b = numbers.value();
@@ -101,7 +101,7 @@ TEST_P(Matmul, ARowsBitsDoNotDependOnRowsOrTiles) {
 TEST_P(Matmul, BiasAndAccumulateAddToTheResult) {
   for (const Config& config : all_configs()) {
     SCOPED_TRACE(config.name());
-    const Case c(config, 37, 64, 5);
+    const Case c(config, 37, std::max(64, config.group), 5);
     const size_t size = static_cast<size_t>(c.rows * c.n_out);
     std::vector<float> plain(size), y(size), start(size), bias(static_cast<size_t>(c.n_out));
     Numbers numbers(3);
@@ -124,7 +124,7 @@ TEST_P(Matmul, Int8PathEqualsScalarBitForBit) {
   for (const Config& config : all_configs()) {
     if (config.input != InputKind::i8) continue;
     SCOPED_TRACE(config.name());
-    const Case c(config, 45, 576, 11);
+    const Case c(config, 45, config.group <= 64 ? 576 : 5 * config.group, 11);
     const size_t size = static_cast<size_t>(c.rows * c.n_out);
     std::vector<float> want(size), y(size);
     all_kernels()[0]->matmul(c.args(0, c.rows, want.data(), c.n_out));
@@ -139,18 +139,12 @@ TEST_P(Matmul, Int8ExtremesDoNotSaturate) {
     if (config.input != InputKind::i8) continue;
     SCOPED_TRACE(config.name());
     for (const bool negative : {false, true}) {
-      Case c(config, 16, 64, 2);
-      const int top = config.kind == PackKind::w4 ? 15 : negative ? -128 : 127;
+      Case c(config, 16, std::max(64, config.group), 2);
+      const int top = config.nibbles() ? (negative && config.kind == PackKind::t4 ? 0 : 15)
+                      : negative       ? -128
+                                       : 127;
       std::fill(c.q.begin(), c.q.end(), static_cast<int8_t>(top));
-      std::memset(c.packed->data, 0, c.packed->bytes);
-      const size_t groups = static_cast<size_t>(c.n_in / config.group);
-      for (int r = 0; r < c.n_out; ++r) {
-        pack_row_quant(c.shape, r,
-                       {c.q.data() + static_cast<size_t>(r * c.n_in),
-                        c.scale.data() + static_cast<size_t>(r) * groups,
-                        config.has_min ? c.min.data() + static_cast<size_t>(r) * groups : nullptr},
-                       c.packed->data);
-      }
+      c.pack();
       for (size_t i = 0; i < c.xq.size(); ++i) {
         c.xq[i] = i < static_cast<size_t>(c.n_in) ? int8_t{127} : int8_t{-127};
       }

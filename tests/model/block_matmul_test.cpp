@@ -96,8 +96,12 @@ TEST(BlockMatmul, EveryTypeEqualsFloat64) {
     const BlockTensor w(type, kOut, 7 + static_cast<uint64_t>(t));
     for (const std::string& isa : all_isas()) {
       for (const bool int8 : {false, true}) {
-        const Products p = multiply(
-            w, kOut, {.isa = isa, .threads = 2, .dtype = DType::f32, .activations_int8 = int8});
+        const Products p =
+            multiply(w, kOut,
+                     {.isa = isa,
+                      .threads = 2,
+                      .dtype = DType::f32,
+                      .activations = int8 ? Activations::int8 : Activations::bits16});
         for (int64_t i = 0; i < kRows * kOut; ++i) {
           const float *x = p.x.data() + i / kOut * kIn, *v = w.values.data() + i % kOut * kIn;
           double sum = 0, bound = 0;
@@ -126,7 +130,8 @@ TEST(BlockMatmul, StackedPartsOfDifferentTypes) {
   const std::vector<const BlockTensor*> all = {&q, &k, &v};
   for (const std::string& isa : all_isas()) {
     auto backend =
-        make_cpu_backend({.isa = isa, .threads = 3, .dtype = DType::f32, .activations_int8 = false})
+        make_cpu_backend(
+            {.isa = isa, .threads = 3, .dtype = DType::f32, .activations = Activations::bits16})
             .value();
     std::vector<float> x(kIn), identity(48 * 48, 0.0f), want;
     for (int64_t i = 0; i < kIn; ++i)

@@ -34,18 +34,17 @@ Json tiny_config(int kv_heads) {
 // A model with two sequences of the same tokens in one pool.
 class Twins {
  public:
-  Twins(int kv_heads, DType kv_dtype) : pool_(2048) {
+  Twins(int kv_heads, const KvFormat& format) : pool_(2048) {
     const Json config = tiny_config(kv_heads);
     write_hf(folder_.path(), config, tiny_tensors(config), TensorType::F32);
     const auto files = open_model(folder_.path());
     NetworkOptions o;
-    o.backend = {.isa = "auto", .threads = 2, .dtype = DType::f32, .activations_int8 = false};
+    o.backend = {
+        .isa = "auto", .threads = 2, .dtype = DType::f32, .activations = Activations::bits16};
     model_ = *load_network(files.value(), o);
     const ModelShape& s = model_->shape();
-    EXPECT_TRUE(model_
-                    ->init({s.n_layers, s.n_kv_heads, s.head_dim, kBlock, kv_dtype, kv_dtype, 2048},
-                           {2 * kMostRows, 2, 2 * kMostRows})
-                    .ok());
+    EXPECT_TRUE(
+        model_->init(kv_shape(s, format, kBlock, 2048), {2 * kMostRows, 2, 2 * kMostRows}).ok());
     kv_.n_layers = s.n_layers;
     kv_.n_heads = s.n_heads;
     kv_.n_kv_heads = s.n_kv_heads;
@@ -222,7 +221,7 @@ class Twins {
 };
 
 struct Setting {
-  DType dtype;
+  KvFormat kv;
   Packing packing;
   int kv_heads;
 };
@@ -230,12 +229,12 @@ struct Setting {
 class Compaction : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(Compaction, TwentyRoundsEqualMaskedAttention) {
-  const auto [dtype, packing, kv_heads] = GetParam();
+  const auto& [kv, packing, kv_heads] = GetParam();
   // Only the order of sums differs. Probabilities are rounded to the cache's type relative to
   // another maximum; a single step over a handful of slots shows bfloat16's own grain, 2^-9.
-  const double most = dtype == DType::f32 ? 1e-5 : 1e-3;
-  const double most_of_step = dtype == DType::bf16 ? 0x1p-9 : most;
-  Twins twins(kv_heads, dtype);
+  const double most = kv.k == DType::f32 ? 1e-5 : 1e-3;
+  const double most_of_step = kv.v == DType::f32 || kv.v == DType::f16 ? most : 0x1p-9;
+  Twins twins(kv_heads, kv);
   std::mt19937 rng(11);
   EXPECT_LT(twins.step(kMostRows), most_of_step);
   double sum = 0;
@@ -255,7 +254,7 @@ TEST_P(Compaction, TwentyRoundsEqualMaskedAttention) {
   }
 }
 
-class Shuffled : public ::testing::TestWithParam<DType> {};
+class Shuffled : public ::testing::TestWithParam<KvFormat> {};
 
 TEST_P(Shuffled, BlocksChangeNothing) {
   for (const int kv_heads : {1, 2, 4}) {
@@ -267,7 +266,9 @@ TEST_P(Shuffled, BlocksChangeNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Shuffled, ::testing::Values(DType::f32, DType::f16, DType::bf16));
+INSTANTIATE_TEST_SUITE_P(Types, Shuffled,
+                         ::testing::Values(DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3,
+                                           DType::int8, DType::int4));
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
@@ -276,13 +277,25 @@ std::vector<Setting> settings() {
       for (const int heads : {1, 2, 4}) all.push_back({d, p, heads});
     }
   }
+  // Scales and zero points move with their slots.
+  const KvFormat few_bits[] = {{DType::fp8_e4m3},
+                               {DType::fp8_e5m2},
+                               {DType::int8},
+                               {DType::int4},
+                               {DType::int8, DType::int4, 32},
+                               {DType::int4, DType::bf16},
+                               {DType::f32, DType::int8}};
+  for (const KvFormat& f : few_bits) {
+    for (const Packing p : {Packing::order, Packing::fill, Packing::block, Packing::off})
+      all.push_back({f, p, 2});
+  }
   return all;
 }
 
 std::string setting_name(const ::testing::TestParamInfo<Setting>& s) {
   constexpr const char* kNames[] = {"order", "fill", "block", "off"};
-  return fmt::format("{}_{}_{}heads", dtype_name(s.param.dtype),
-                     kNames[static_cast<int>(s.param.packing)], s.param.kv_heads);
+  return fmt::format("{}_{}_{}_{}_{}heads", dtype_name(s.param.kv.k), dtype_name(s.param.kv.v),
+                     s.param.kv.group, kNames[static_cast<int>(s.param.packing)], s.param.kv_heads);
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, Compaction, ::testing::ValuesIn(settings()), setting_name);

@@ -39,7 +39,7 @@ TEST_P(Logits, SixteenBitPathsStayClose) {
 
 TEST_P(Logits, ChunksAndThreadsChangeNothing) {
   const bool quick = size() > 70;  // long prompts: decode by one only in one setting
-  for (const Precision p :
+  for (const Precision& p :
        {Precision{}, Precision{DType::bf16, DType::bf16}, Precision{DType::f16, DType::f32}}) {
     for (const std::string& isa : all_isas()) {
       std::vector<float> first;

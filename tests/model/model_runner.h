@@ -33,7 +33,8 @@ class TempFolder {
 };
 
 struct Precision {
-  DType dtype = DType::f32, kv = DType::f32;
+  DType dtype = DType::f32;
+  KvFormat kv = DType::f32;
   bool int8 = false;
 };
 
@@ -52,7 +53,10 @@ class ModelRunner {
   ModelRunner(const ModelFiles& files, int64_t tokens, Precision p = {},
               const std::string& isa = "auto", int threads = 1) {
     NetworkOptions o;
-    o.backend = {.isa = isa, .threads = threads, .dtype = p.dtype, .activations_int8 = p.int8};
+    o.backend = {.isa = isa,
+                 .threads = threads,
+                 .dtype = p.dtype,
+                 .activations = p.int8 ? Activations::int8 : Activations::bits16};
     auto network = load_network(files, o);
     if (!network.ok()) throw std::runtime_error(message_of(network.status()));
     model_ = *std::move(network);
@@ -67,13 +71,7 @@ class ModelRunner {
     }
     ids_ = std::move(ids);
     for (size_t t = 0; t < tables; ++t) views_.push_back({ids_.data() + t * blocks, 0, 0});
-    const KvShape kv{s.n_layers,
-                     s.n_kv_heads,
-                     s.head_dim,
-                     kBlock,
-                     p.kv,
-                     p.kv,
-                     static_cast<uint32_t>(ids_.size())};
+    const KvShape kv = kv_shape(s, p.kv, kBlock, static_cast<uint32_t>(ids_.size()));
     const int rows = static_cast<int>(tokens);
     const Status status = model_->init(kv, {rows, 1, rows});
     if (!status.ok()) throw std::runtime_error(message_of(status));

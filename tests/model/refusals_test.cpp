@@ -55,7 +55,7 @@ TEST_F(HfRefusals, ConfigurationsByName) {
   refused_field("hidden_act", "gelu", {"hidden_act", "gelu"});
   refused_field("mlp_bias", true, {"mlp_bias"});
   refused_field("num_local_experts", 8, {"num_local_experts", "8"});
-  refused_field("quantization_config", {{"quant_method", "awq"}}, {"quantization_config"});
+  refused_field("quantization_config", {{"quant_method", "hqq"}}, {"quantization_config", "hqq"});
   refused_field("partial_rotary_factor", 0.5, {"partial_rotary_factor"});
   refused_field("head_dim", 20, {"head_dim 20"});
   refused_field("head_dim", -4294967280ll, {"head_dim"});

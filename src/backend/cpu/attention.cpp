@@ -226,8 +226,8 @@ const void* Attention::prepare(const KvArena& arena, const Args& args, const Til
       std::copy_n(from + r * ld, group * dim, s.heads.data() + r * group * dim);
     from = s.heads.data();
   }
-  k_.attention_prepare_q(arena.layout(), from, dim, tile.rows * group, args.shape.scale,
-                         out.data());
+  k_.attention_prepare_q(arena.layout(), from, dim, tile.rows * group,
+                         args.shape.scale * args.q_scale, out.data());
   return out.data();
 }
 
@@ -322,6 +322,7 @@ void Attention::finish(const Args& args, const Tile& tile, const AttentionPartia
     float* out =
         args.out + (row * args.shape.n_heads + static_cast<int64_t>(tile.head) * group) * dim;
     k_.attention_finish(group, dim, at(total, r * group, dim), out, dim);
+    for (int i = 0; args.out_scale != 1.0f && i < group * dim; ++i) out[i] *= args.out_scale;
   }
 }
 

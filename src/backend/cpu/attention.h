@@ -38,6 +38,8 @@ class Attention {
     int64_t ld = 0;
     AttentionShape shape;
     float* out = nullptr;  // [rows][n_heads * head_dim]
+    // Of stored keys and values, folded into the queries and the outputs.
+    float q_scale = 1, out_scale = 1;
     // q rotated for the sink slots, [rows][n_heads * head_dim]; null: no sequence has such.
     const float* sink_q = nullptr;
     // Blocks to read, [seqs][n_kv_heads]; null: all. An empty selection: all.

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/key_reader.h"
 #include "base/check.h"
 
 namespace pagefold::cpu {
@@ -75,11 +74,15 @@ void score_redundancy(KeyReader& reader, const KeyScoreQuery& q, const KeyTables
 
 }  // namespace
 
-void CpuBackend::read_keys(const TableView& table, int64_t n, float* out) {
-  KeyReader(k_, arena_.layout(), arena_.base()).read(table, n, out);
+KeyReader CpuBackend::key_reader(int layer) const {
+  return KeyReader(k_, arena_.layout(), arena_.base(), {kv_.hadamard_keys, k_scale(layer)});
 }
 
-void CpuBackend::score_keys(const TableView& table, int64_t n, const KeyCoefficients& c,
+void CpuBackend::read_keys(int layer, const TableView& table, int64_t n, float* out) {
+  key_reader(layer).read(table, n, out);
+}
+
+void CpuBackend::score_keys(int layer, const TableView& table, int64_t n, const KeyCoefficients& c,
                             float* const* out) {
   std::vector<float> scores(static_cast<size_t>(c.group * n));
   kernels::StripScoreArgs a;
@@ -91,13 +94,13 @@ void CpuBackend::score_keys(const TableView& table, int64_t n, const KeyCoeffici
   a.norm = c.norm;
   a.out = scores.data();
   a.ldo = n;
-  KeyReader(k_, arena_.layout(), arena_.base()).score(table, n, a);
+  key_reader(layer).score(table, n, a);
   for (int g = 0; g < c.group; ++g) std::copy_n(scores.data() + g * n, n, out[g]);
 }
 
-void CpuBackend::key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
-                            float scale, float* out) {
-  KeyReader(k_, arena_.layout(), arena_.base()).dots(table, n, queries, n_queries, scale, out, n);
+void CpuBackend::key_logits(int layer, const TableView& table, int64_t n, const float* queries,
+                            int n_queries, float scale, float* out) {
+  key_reader(layer).dots(table, n, queries, n_queries, scale, out, n);
 }
 
 void CpuBackend::score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) {
@@ -110,7 +113,7 @@ void CpuBackend::score_tables(const KeyScoreQuery& query, const KeyTables& keys,
     const TableView& table = keys.tables[t];
     const ScoredKeys& result = out[t];
     if (result.logits == nullptr || table.len == 0) return;
-    KeyReader reader(k_, arena_.layout(), arena_.base());
+    KeyReader reader = key_reader(layer);
     if (query.kind == KeyScore::redundancy) {
       score_redundancy(reader, query, keys, layer, head, arena_.layout().head_dim, result);
       return;

@@ -1,7 +1,9 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "backend/cpu/hadamard.h"
 #include "base/check.h"
 
 namespace pagefold::cpu {
@@ -9,6 +11,16 @@ namespace {
 
 bool reindexes(const SeqRows& s) {
   return s.signals != nullptr && s.signals->sink_slots > 0 && s.signals->sink_shift != 0;
+}
+// x / scale, as the fp8 cache stores it. Returns how many are beyond its largest finite value.
+uint64_t scale_for_fp8(DType type, float scale, float* x, int n) {
+  const float most = type == DType::fp8_e4m3 ? 448.0f : 57344.0f;
+  uint32_t cut = 0;
+  for (int i = 0; i < n; ++i) {
+    x[i] /= scale;
+    cut += std::fabs(x[i]) > most ? 1 : 0;
+  }
+  return cut;
 }
 bool selects(const SeqRows& s, int layer, const AttentionShape& shape) {
   return s.signals != nullptr && s.signals->quest_blocks > 0 && s.n_rows == 1 &&
@@ -30,7 +42,7 @@ std::string CpuBackend::description() const {
 }
 
 Result<MatrixId> CpuBackend::load_matrix(std::span<const MatrixSource* const> parts) {
-  PF_ASSIGN(Matrix m, pack_matrix(parts, {options_.dtype, options_.activations_int8}, pool_));
+  PF_ASSIGN(Matrix m, pack_matrix(parts, {options_.dtype, options_.activations}, pool_));
   matrices_.push_back(std::move(m));
   return MatrixId{static_cast<int32_t>(matrices_.size() - 1)};
 }
@@ -48,16 +60,24 @@ uint64_t CpuBackend::weight_bytes() const {
 }
 
 Status CpuBackend::init_kv(const KvShape& shape) {
+  const auto layers = static_cast<size_t>(shape.n_layers);
+  PF_CHECK(shape.k_scale.empty() || shape.k_scale.size() == layers);
+  PF_CHECK(shape.v_scale.empty() || shape.v_scale.size() == layers);
   kv_ = shape;
-  return arena_.init({shape.k_dtype, shape.v_dtype, shape.head_dim, shape.block_size},
+  return arena_.init({shape.k_dtype, shape.v_dtype, shape.head_dim, shape.block_size, shape.group},
                      shape.n_blocks);
 }
 
 Status CpuBackend::init_step(const StepLimits& limits) {
   limits_ = limits;
   int64_t widest = 0;
-  for (const Matrix& m : matrices_) widest = std::max(widest, m.n_in);
-  return inputs_.reserve(std::max(limits.max_rows, limits.max_logit_rows), widest);
+  size_t orders = 1;
+  for (const Matrix& m : matrices_) {
+    widest = std::max(widest, m.n_in);
+    orders = std::max(orders, m.arrangements.size());
+  }
+  return inputs_.reserve(std::max(limits.max_rows, limits.max_logit_rows), widest,
+                         static_cast<int64_t>(orders));
 }
 
 Result<BufferId> CpuBackend::make_buffer(int64_t cols) {
@@ -87,7 +107,7 @@ void CpuBackend::matmul(int rows, const Matrix& m, const float* bias, bool accum
       a.tile_end = static_cast<int>(std::clamp<int64_t>(mine.end - first, 0, n));
       first += n;
       if (a.tile_begin >= a.tile_end) continue;
-      inputs_.fill(a, s.input, m.n_in);
+      inputs_.fill(a, s, m.n_in);
       a.weights = &s.packed;
       a.rows = rows;
       a.y = y + s.column;
@@ -106,7 +126,7 @@ void CpuBackend::embed(std::span<const int32_t> tokens, MatrixId table, float sc
     float* x = row(out, r);
     const int32_t token = tokens[static_cast<size_t>(r)];
     PF_CHECK(token >= 0 && token < m.n_out);
-    kernels::unpack_row(m.segments[0].packed, token, x);
+    m.read_row(token, x);
     if (scale != 1.0f) {
       for (int64_t i = 0; i < m.n_in; ++i) x[i] *= scale;
     }
@@ -157,7 +177,11 @@ void CpuBackend::rotate_query(const SeqRows& seq, int row, int64_t head, float* 
     k_.rope(copy, rope.sink_cos + angles, rope.sink_sin + angles, rope.rot, rope.half_layout);
   }
   k_.rope(q, rope.cos + angles, rope.sin + angles, rope.rot, rope.half_layout);
+  // What policies see of queries is the model's own: their keys are turned back too.
   if (o != nullptr) keep_query(*o, layer, static_cast<int>(head), n_heads, row, seq.n_rows, q, dim);
+  if (!kv_.hadamard_keys) return;
+  rotate_hadamard(q, dim, 1);
+  if (sink_q != nullptr) rotate_hadamard(sink_q + head * dim, dim, 1);
 }
 
 void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
@@ -179,17 +203,34 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
     if (k_gamma) k_.rms_norm(k, k_gamma, eps, dim, k);
     k_.rope(k, rope.cos + row * half, rope.sin + row * half, rope.rot, rope.half_layout);
   }
-  const TableView& table = seq.tables[layer * shape.n_kv_heads + head];
+  append(layer, seq, head, k_rows, k_rows + int64_t{shape.n_kv_heads} * dim, ld);
+}
+
+// The rows of one KV head into its table; what is stored is made in place.
+void CpuBackend::append(int layer, const SeqRows& seq, int head, float* k_rows, float* v_rows,
+                        int64_t ld) {
+  const int dim = kv_.head_dim;
+  uint64_t cut = 0;
+  for (int r = 0; r < seq.n_rows; ++r) {
+    if (kv_.hadamard_keys) rotate_hadamard(k_rows + r * ld, dim, 1);
+    if (dtype_is_fp8(kv_.k_dtype))
+      cut += scale_for_fp8(kv_.k_dtype, k_scale(layer), k_rows + r * ld, dim);
+    if (dtype_is_fp8(kv_.v_dtype))
+      cut += scale_for_fp8(kv_.v_dtype, v_scale(layer), v_rows + r * ld, dim);
+  }
+  if (cut > 0) saturated_.fetch_add(cut, std::memory_order_relaxed);
+  const TableView& table = seq.tables[layer * kv_.n_kv_heads + head];
   kernels::KvAppendArgs a;
   a.base = arena_.base();
   a.blocks = table.blocks;
   a.first_slot = table.len;
   a.rows = seq.n_rows;
   a.k = k_rows;
-  a.v = k_rows + int64_t{shape.n_kv_heads} * dim;
+  a.v = v_rows;
   a.ldk = a.ldv = ld;
   k_.kv_append(arena_.layout(), a);
-  if (bounds_.enabled()) bounds_.append(k_, table.blocks, table.len, seq.n_rows, k_rows, ld);
+  if (bounds_.enabled())
+    bounds_.append(k_, arena_, table.blocks, table.len, seq.n_rows, k_rows, ld);
 }
 
 Status CpuBackend::enable_page_bounds() {
@@ -262,6 +303,8 @@ void CpuBackend::attention(int layer, std::span<const SeqRows> seqs, BufferId qk
                           .ld = cols(qkv),
                           .shape = shape,
                           .out = row(out, 0),
+                          .q_scale = k_scale(layer),
+                          .out_scale = v_scale(layer),
                           .sink_q = sinks_ ? sink_q_.data() : nullptr,
                           .selection = select_ ? selection_.data() : nullptr});
 }

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/attention.h"
 #include "backend/cpu/inputs.h"
+#include "backend/cpu/key_reader.h"
 #include "backend/cpu/kv_arena.h"
 #include "backend/cpu/weights.h"
 
@@ -41,11 +42,11 @@ class CpuBackend final : public Backend {
                  VectorId k_gamma, float eps, BufferId out) override;
   void logits(std::span<const int32_t> rows, BufferId x, VectorId gamma, float eps, MatrixId head,
               float* out) override;
-  void score_keys(const TableView& table, int64_t n, const KeyCoefficients& c,
+  void score_keys(int layer, const TableView& table, int64_t n, const KeyCoefficients& c,
                   float* const* out) override;
-  void key_logits(const TableView& table, int64_t n, const float* queries, int n_queries,
+  void key_logits(int layer, const TableView& table, int64_t n, const float* queries, int n_queries,
                   float scale, float* out) override;
-  void read_keys(const TableView& table, int64_t n, float* out) override;
+  void read_keys(int layer, const TableView& table, int64_t n, float* out) override;
   void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
@@ -55,13 +56,14 @@ class CpuBackend final : public Backend {
     return arena_.release(reserve_bytes, least_bytes);
   }
   KvMemory kv_memory() const override { return arena_.memory(); }
+  uint64_t kv_saturated() const override { return saturated_.load(std::memory_order_relaxed); }
   uint64_t kv_resident_bytes() const override { return arena_.committed_bytes(); }
   Status enable_page_bounds() override;
   uint64_t page_bounds_bytes() const override { return bounds_.bytes_per_block(); }
   // To be called when slots of blocks [first, first + count) of a table were moved or copied;
   // filled: the table's slots. Does nothing unless bounds are kept.
   void refresh_page_bounds(const BlockId* blocks, int64_t first, int64_t count, int64_t filled) {
-    if (bounds_.enabled()) bounds_.refresh(arena_, blocks, first, count, filled);
+    if (bounds_.enabled()) bounds_.refresh(k_, arena_, blocks, first, count, filled);
   }
   const PageBounds& page_bounds() const { return bounds_; }
   // Row 0 of a buffer [max_rows][cols]. For tests.
@@ -80,6 +82,13 @@ class CpuBackend final : public Backend {
     return v.valid() ? vectors_[static_cast<size_t>(v.id)].data() : nullptr;
   }
   const Matrix& matrix(MatrixId m) const { return matrices_[static_cast<size_t>(m.id)]; }
+  float k_scale(int layer) const {
+    return kv_.k_scale.empty() ? 1.0f : kv_.k_scale[static_cast<size_t>(layer)];
+  }
+  float v_scale(int layer) const {
+    return kv_.v_scale.empty() ? 1.0f : kv_.v_scale[static_cast<size_t>(layer)];
+  }
+  KeyReader key_reader(int layer) const;
 
   // fn(row) for all rows: on the caller when the work is small, else over the pool.
   template <class F>
@@ -91,6 +100,7 @@ class CpuBackend final : public Backend {
   void rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
                          const AttentionShape& shape, const RopeShape& rope, const float* q_gamma,
                          const float* k_gamma, float eps);
+  void append(int layer, const SeqRows& seq, int head, float* k_rows, float* v_rows, int64_t ld);
   void rotate_query(const SeqRows& seq, int row, int64_t head, float* q, float* sink_q, int dim,
                     const RopeShape& rope, int layer, int n_heads);
   void select_pages_of(int layer, const SeqRows& seq, int head, const float* q,
@@ -106,6 +116,7 @@ class CpuBackend final : public Backend {
   std::vector<Buffer> buffers_;
   KvArena arena_;
   KvShape kv_;
+  std::atomic<uint64_t> saturated_{0};
   StepLimits limits_;
   Inputs inputs_;
   Attention attention_;

@@ -4,39 +4,54 @@ namespace pagefold::cpu {
 
 using kernels::InputKind;
 
-Status Inputs::reserve(int64_t rows, int64_t columns) {
-  const size_t n = static_cast<size_t>(rows) * static_cast<size_t>(columns);
+Status Inputs::reserve(int64_t rows, int64_t columns, int64_t arrangements) {
+  plane_ = (rows * columns + 1023) / 1024 * 1024;
+  const auto n = static_cast<size_t>(plane_ * arrangements);
   PF_TRY(f32_.ensure(n));
-  PF_TRY(bf16_.ensure(n / 2 + 1));
-  PF_TRY(q_.ensure(n / 4 + 1));
-  PF_TRY(scale_.ensure(n / 32 + 1));
-  PF_TRY(sums_.ensure(n / 16 + 1));
+  PF_TRY(bf16_.ensure(n / 2));
+  PF_TRY(q_.ensure(n / 4));
+  PF_TRY(scale_.ensure(n / 32));
+  PF_TRY(sums_.ensure(n / 16));
   return ok_status();
 }
 
-kernels::QuantizedRows Inputs::quantized(int64_t n_in, int64_t r) const {
-  return {reinterpret_cast<int8_t*>(q_.data()) + r * n_in, scale_.data() + r * (n_in / 32),
-          reinterpret_cast<int32_t*>(sums_.data()) + r * (n_in / 16)};
+kernels::QuantizedRows Inputs::quantized(int64_t plane, int64_t n_in, int64_t r) const {
+  const int64_t first = plane * plane_;
+  return {reinterpret_cast<int8_t*>(q_.data()) + first + r * n_in,
+          scale_.data() + first / 32 + r * (n_in / 32),
+          reinterpret_cast<int32_t*>(sums_.data()) + first / 16 + r * (n_in / 16)};
 }
 
-void Inputs::set_row(const Matrix& m, int64_t r, float* row) {
-  if (m.needs(InputKind::i8))
-    k_.quantize_rows(row, m.n_in, 1, static_cast<int>(m.n_in), quantized(m.n_in, r));
-  if (m.needs(InputKind::bf16))
-    k_.to_bf16(row, m.n_in, reinterpret_cast<uint16_t*>(bf16_.data()) + r * m.n_in);
-  if (m.needs(InputKind::f32)) {
-    k_.round_to(dtype_, row, m.n_in);
-    float* out = f32_.data() + r * m.n_in;
-    if (out != row) std::copy(row, row + m.n_in, out);
+// The values of `row` may be rounded in place; it may be where the float32 form goes.
+void Inputs::set_forms(const Arrangement& forms, int64_t plane, int64_t n_in, int64_t r,
+                       float* row) {
+  if (forms.i8) k_.quantize_rows(row, n_in, 1, static_cast<int>(n_in), quantized(plane, n_in, r));
+  if (forms.bf16) k_.to_bf16(row, n_in, bf16(plane) + r * n_in);
+  if (forms.f32) {
+    k_.round_to(dtype_, row, n_in);
+    float* out = f32(plane) + r * n_in;
+    if (out != row) std::copy(row, row + n_in, out);
   }
 }
 
-void Inputs::fill(kernels::MatmulArgs& args, InputKind kind, int64_t n_in) const {
-  args.input = kind;
+void Inputs::set_row(const Matrix& m, int64_t r, float* row) {
+  for (size_t p = 1; p < m.arrangements.size(); ++p) {
+    const Arrangement& forms = m.arrangements[p];
+    const auto plane = static_cast<int64_t>(p);
+    float* ordered = f32(plane) + r * m.n_in;
+    for (int64_t j = 0; j < m.n_in; ++j) ordered[j] = row[forms.order[static_cast<size_t>(j)]];
+    set_forms(forms, plane, m.n_in, r, ordered);
+  }
+  // Last, because it may round the row.
+  set_forms(m.arrangements[0], 0, m.n_in, r, row);
+}
+
+void Inputs::fill(kernels::MatmulArgs& args, const Segment& s, int64_t n_in) const {
+  args.input = s.input;
   args.ldx = n_in;
-  if (kind == InputKind::i8) args.xq = quantized(n_in, 0);
-  if (kind == InputKind::bf16) args.x = bf16_.data();
-  if (kind == InputKind::f32) args.x = f32_.data();
+  if (s.input == InputKind::i8) args.xq = quantized(s.arrangement, n_in, 0);
+  if (s.input == InputKind::bf16) args.x = bf16(s.arrangement);
+  if (s.input == InputKind::f32) args.x = f32(s.arrangement);
 }
 
 }  // namespace pagefold::cpu

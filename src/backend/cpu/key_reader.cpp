@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/hadamard.h"
 #include "base/check.h"
 
 namespace pagefold::cpu {
@@ -46,6 +47,10 @@ const float* KeyReader::strip(const TableView& table, int64_t slots, int64_t slo
   const int64_t there = slots - slot;
   for (size_t d = 0; there < kStrip && d < dim; ++d) {
     std::fill(keys_.data() + d * kStrip + there, keys_.data() + (d + 1) * kStrip, 0.0f);
+  }
+  if (stored_.hadamard) rotate_hadamard(keys_.data(), layout_.head_dim, kStrip);
+  if (stored_.scale != 1.0f) {
+    for (float& key : keys_) key *= stored_.scale;
   }
   return keys_.data();
 }

@@ -8,10 +8,17 @@
 
 namespace pagefold::cpu {
 
+// How the stored keys of a layer differ from the model's (KvShape).
+struct StoredKeys {
+  bool hadamard = false;
+  float scale = 1;
+};
+
 class KeyReader {
  public:
-  KeyReader(const kernels::Kernels& k, const kernels::KvLayout& layout, const std::byte* base)
-      : k_(k), layout_(layout), base_(base) {}
+  KeyReader(const kernels::Kernels& k, const kernels::KvLayout& layout, const std::byte* base,
+            const StoredKeys& stored)
+      : k_(k), layout_(layout), base_(base), stored_(stored) {}
 
   // out[slots][head_dim]
   void read(const TableView& table, int64_t slots, float* out);
@@ -24,8 +31,9 @@ class KeyReader {
   void similarity(const TableView& table, int64_t slots, float threshold, float* out);
 
  private:
-  // The keys of the strip that begins at `slot`, float32 [head_dim][16]; slots of it that are not
-  // there (past `slots`, in a block that was given back) read as 0. Valid until the next call.
+  // The model's keys of the strip that begins at `slot`, float32 [head_dim][16]; slots of it that
+  // are not there (past `slots`, in a block that was given back) read as 0. Valid until the next
+  // call.
   const float* strip(const TableView& table, int64_t slots, int64_t slot);
   const std::byte* address(const TableView& table, int64_t slot) const;
   void normalise(const TableView& table, int64_t slots);
@@ -34,6 +42,7 @@ class KeyReader {
   const kernels::Kernels& k_;
   const kernels::KvLayout& layout_;
   const std::byte* base_;
+  StoredKeys stored_;
   std::vector<float> keys_;     // [head_dim][16]
   std::vector<float> results_;  // rows of one strip, or of all of them
   std::vector<float> strips_;   // [strips][head_dim][16], unit length

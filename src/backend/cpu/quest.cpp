@@ -1,29 +1,12 @@
 #include "backend/cpu/quest.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "base/check.h"
-#include "base/half.h"
 
 namespace pagefold::cpu {
-namespace {
-
-float stored(const std::byte* p, DType type) {
-  if (type == DType::f32) {
-    float v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return type == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-}
-
-}  // namespace
-
 Status PageBounds::init(const kernels::KvLayout& layout, uint32_t n_blocks) {
   if (enabled()) return ok_status();
   layout_ = layout;
@@ -32,8 +15,14 @@ Status PageBounds::init(const kernels::KvLayout& layout, uint32_t n_blocks) {
   return ok_status();
 }
 
-void PageBounds::append(const kernels::Kernels& k, const BlockId* blocks, int64_t first_slot,
-                        int rows, const float* keys, int64_t ld) {
+void PageBounds::append(const kernels::Kernels& k, const KvArena& arena, const BlockId* blocks,
+                        int64_t first_slot, int rows, const float* keys, int64_t ld) {
+  if (dtype_is_fp8(layout_.k_dtype) || dtype_has_scales(layout_.k_dtype)) {
+    const int64_t first = first_slot / layout_.block_size;
+    const int64_t last = (first_slot + rows - 1) / layout_.block_size;
+    refresh(k, arena, blocks, first, last - first + 1, first_slot + rows);
+    return;
+  }
   constexpr int kMost = 512;
   PF_CHECK(layout_.head_dim <= kMost);
   alignas(64) float key[kMost];
@@ -55,11 +44,12 @@ void PageBounds::append(const kernels::Kernels& k, const BlockId* blocks, int64_
   }
 }
 
-void PageBounds::refresh(const KvArena& arena, const BlockId* blocks, int64_t first, int64_t count,
-                         int64_t filled) {
+void PageBounds::refresh(const kernels::Kernels& k, const KvArena& arena, const BlockId* blocks,
+                         int64_t first, int64_t count, int64_t filled) {
+  constexpr int kMost = 512;
+  PF_CHECK(layout_.head_dim <= kMost);
+  alignas(64) float keys[kMost * kernels::kStripSlots];
   const int strips = layout_.block_size / kernels::kStripSlots;
-  const size_t element = dtype_bytes(layout_.k_dtype);
-  const bool pairs = layout_.k_dtype == DType::bf16;
   for (int64_t b = first; b < first + count; ++b) {
     if (blocks[b] == kNoBlock) continue;
     const int64_t slots = std::min<int64_t>(layout_.block_size, filled - b * layout_.block_size);
@@ -72,17 +62,13 @@ void PageBounds::refresh(const KvArena& arena, const BlockId* blocks, int64_t fi
     for (int strip = 0; strip < strips; ++strip, block += layout_.strip_bytes()) {
       const int lanes = static_cast<int>(
           std::clamp<int64_t>(slots - strip * kernels::kStripSlots, 0, kernels::kStripSlots));
+      if (lanes == 0) break;
+      k.unpack_keys(layout_, block, keys);
       for (int d = 0; d < layout_.head_dim; ++d) {
-        // [d][16], or [d / 2][16][2]: paged.h.
-        const std::byte* row =
-            block + (pairs ? (d / 2 * 32 + d % 2) * 2
-                           : d * kernels::kStripSlots * static_cast<int>(element));
-        for (int lane = 0; lane < lanes; ++lane) {
-          const float v =
-              stored(row + static_cast<size_t>(lane) * element * (pairs ? 2 : 1), layout_.k_dtype);
-          lo[d] = std::min(lo[d], v);
-          hi[d] = std::max(hi[d], v);
-        }
+        const float* row = keys + d * kernels::kStripSlots;
+        const auto [least, most] = std::minmax_element(row, row + lanes);
+        lo[d] = std::min(lo[d], *least);
+        hi[d] = std::max(hi[d], *most);
       }
     }
   }

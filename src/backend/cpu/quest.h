@@ -14,7 +14,8 @@
 
 namespace pagefold::cpu {
 
-// Element-wise minimum and maximum of the keys of every block, as stored: float32 [block id][lo,
+// Element-wise minimum and maximum of the keys of every block, as stored (rotated by Hadamard where
+// they are, fp8 without the layer's scale, which changes no order): float32 [block id][lo,
 // hi][head_dim]. Memory is touched as blocks are written.
 class PageBounds {
  public:
@@ -25,13 +26,14 @@ class PageBounds {
   const float* lo(BlockId block) const { return data() + block * 2 * dim(); }
   const float* hi(BlockId block) const { return lo(block) + dim(); }
 
-  // Takes in `rows` keys that went to slots first_slot, first_slot + 1, ... of a table.
-  void append(const kernels::Kernels& k, const BlockId* blocks, int64_t first_slot, int rows,
-              const float* keys, int64_t ld);
+  // Takes in `rows` keys that went to slots first_slot, first_slot + 1, ... of a table. Types that
+  // store another value than the rounded key are read back from the arena.
+  void append(const kernels::Kernels& k, const KvArena& arena, const BlockId* blocks,
+              int64_t first_slot, int rows, const float* keys, int64_t ld);
   // Computes the bounds of blocks [first, first + count) of a table anew, from their slots before
   // `filled`, the table's length.
-  void refresh(const KvArena& arena, const BlockId* blocks, int64_t first, int64_t count,
-               int64_t filled);
+  void refresh(const kernels::Kernels& k, const KvArena& arena, const BlockId* blocks,
+               int64_t first, int64_t count, int64_t filled);
   void copy(BlockId from, BlockId to) { std::copy_n(lo(from), 2 * dim(), at(to)); }
 
  private:

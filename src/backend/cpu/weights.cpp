@@ -1,5 +1,7 @@
 #include "backend/cpu/weights.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace pagefold::cpu {
@@ -20,8 +22,23 @@ PackKind plain_kind(DType stored, DType wanted) {
       return PackKind::f16;
     case DType::bf16:
       return PackKind::bf16;
+    default:  // types of cached keys and values
+      break;
   }
+  PF_CHECK(false, "weights are not kept in this type");
   return PackKind::f32;
+}
+
+PackKind kind_of(const QuantSource& q) {
+  switch (q.values) {
+    case QuantValues::table:
+      return PackKind::t4;
+    case QuantValues::fp8:
+      return PackKind::fp8;
+    case QuantValues::linear:
+      break;
+  }
+  return q.bits == 4 ? PackKind::w4 : PackKind::w8;
 }
 
 PackedShape shape_of(const MatrixSource& source, const PackOptions& options) {
@@ -29,9 +46,10 @@ PackedShape shape_of(const MatrixSource& source, const PackOptions& options) {
   s.n_out = static_cast<int>(source.n_out());
   s.n_in = static_cast<int>(source.n_in());
   if (const QuantSource* q = source.quant()) {
-    s.kind = q->bits == 4 ? PackKind::w4 : PackKind::w8;
+    s.kind = kind_of(*q);
     s.group = q->group;
     s.has_min = q->has_min;
+    s.has_zero = q->has_zero;
     s.scale_f16 = q->scale_f16;
   } else {
     s.kind = plain_kind(source.stored_dtype(), options.dtype);
@@ -39,11 +57,32 @@ PackedShape shape_of(const MatrixSource& source, const PackOptions& options) {
   return s;
 }
 
-InputKind input_of(const PackedShape& s, const PackOptions& options) {
-  if (s.kind == PackKind::w4 || s.kind == PackKind::w8)
-    return options.activations_int8 ? InputKind::i8 : InputKind::f32;
-  return s.kind == PackKind::bf16 && options.dtype == DType::bf16 ? InputKind::bf16
-                                                                  : InputKind::f32;
+Result<InputKind> input_of(const MatrixSource& source, PackKind kind, const PackOptions& options) {
+  if (const QuantSource* q = source.quant()) {
+    PF_ASSIGN(const Activations a, resolve_activations(*q, options.activations));
+    return a == Activations::int8 ? InputKind::i8 : InputKind::f32;
+  }
+  return kind == PackKind::bf16 && options.dtype == DType::bf16 ? InputKind::bf16 : InputKind::f32;
+}
+
+// Index of the arrangement with this order, which is added where it is new. Stacked matrices that
+// were quantised together (q, k, v) share theirs.
+Result<int> arrangement_of(Matrix& m, std::span<const int32_t> order) {
+  if (order.empty()) return 0;
+  const auto n = static_cast<size_t>(m.n_in);
+  std::vector<bool> seen(n);
+  for (const int32_t i : order) {
+    if (i < 0 || static_cast<size_t>(i) >= n || seen[static_cast<size_t>(i)]) break;
+    seen[static_cast<size_t>(i)] = true;
+  }
+  if (order.size() != n || std::find(seen.begin(), seen.end(), false) != seen.end())
+    return bad_data("the order of a weight's inputs (act-order) is not a permutation of {}", n);
+  for (size_t i = 1; i < m.arrangements.size(); ++i) {
+    if (std::equal(order.begin(), order.end(), m.arrangements[i].order.begin()))
+      return static_cast<int>(i);
+  }
+  m.arrangements.push_back({{order.begin(), order.end()}});
+  return static_cast<int>(m.arrangements.size() - 1);
 }
 
 void pack_tiles(const MatrixSource& source, const PackedShape& shape, Range tiles,
@@ -54,16 +93,17 @@ void pack_tiles(const MatrixSource& source, const PackedShape& shape, Range tile
   if (source.quant()) {
     q.resize(n);
     scale.resize(n / static_cast<size_t>(shape.group));
-    min.resize(shape.has_min ? scale.size() : 0);
+    min.resize(shape.has_min || shape.has_zero ? scale.size() : 0);
   } else {
     values.resize(n);
   }
   const int64_t end = std::min<int64_t>(tiles.end * kernels::kTileRows, shape.n_out);
   for (int64_t row = tiles.begin * kernels::kTileRows; row < end; ++row) {
     if (source.quant()) {
-      source.row_quant(row, q.data(), scale.data(), shape.has_min ? min.data() : nullptr);
-      kernels::pack_row_quant(shape, static_cast<int>(row),
-                              {q.data(), scale.data(), shape.has_min ? min.data() : nullptr}, data);
+      float* offsets = min.empty() ? nullptr : min.data();
+      source.row_quant(row, q.data(), scale.data(), offsets);
+      kernels::pack_row_quant(shape, static_cast<int>(row), {q.data(), scale.data(), offsets},
+                              data);
     } else {
       source.row_f32(row, values.data());
       kernels::pack_row_f32(shape, static_cast<int>(row), values.data(), data);
@@ -73,17 +113,20 @@ void pack_tiles(const MatrixSource& source, const PackedShape& shape, Range tile
 
 }  // namespace
 
-bool Matrix::needs(InputKind kind) const {
-  for (const Segment& s : segments) {
-    if (s.input == kind) return true;
-  }
-  return false;
-}
-
 uint64_t Matrix::bytes() const {
   uint64_t sum = 0;
   for (const Segment& s : segments) sum += s.packed.shape.bytes();
   return sum;
+}
+
+void Matrix::read_row(int64_t row, float* values) const {
+  PF_CHECK(segments.size() == 1);
+  const Segment& s = segments[0];
+  const std::vector<int32_t>& order = arrangements[static_cast<size_t>(s.arrangement)].order;
+  if (order.empty()) return kernels::unpack_row(s.packed, static_cast<int>(row), values);
+  std::vector<float> packed(order.size());
+  kernels::unpack_row(s.packed, static_cast<int>(row), packed.data());
+  for (size_t j = 0; j < order.size(); ++j) values[order[j]] = packed[j];
 }
 
 Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const PackOptions& options,
@@ -95,7 +138,16 @@ Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const Pac
     PF_CHECK(source->n_in() == m.n_in);
     Segment s;
     s.packed.shape = shape_of(*source, options);
-    s.input = input_of(s.packed.shape, options);
+    PF_ASSIGN(s.input, input_of(*source, s.packed.shape.kind, options));
+    if (const QuantSource* q = source->quant()) {
+      PF_ASSIGN(s.arrangement, arrangement_of(m, q->order));
+      s.table.assign(q->table.begin(), q->table.end());
+      s.packed.table = s.table.data();
+    }
+    Arrangement& inputs = m.arrangements[static_cast<size_t>(s.arrangement)];
+    inputs.f32 |= s.input == InputKind::f32;
+    inputs.bf16 |= s.input == InputKind::bf16;
+    inputs.i8 |= s.input == InputKind::i8;
     s.column = m.n_out;
     PF_ASSIGN(s.memory, Pages::allocate(s.packed.shape.bytes()));
     s.packed.data = s.memory.data();
@@ -111,3 +163,20 @@ Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const Pac
 }
 
 }  // namespace pagefold::cpu
+
+namespace pagefold {
+
+Result<Activations> resolve_activations(const QuantSource& source, Activations wanted) {
+  const bool possible = kernels::takes_int8(cpu::kind_of(source), source.table.data());
+  if (wanted == Activations::automatic)
+    return possible && !source.wants_16bit ? Activations::int8 : Activations::bits16;
+  if (wanted == Activations::int8 && !possible) {
+    return bad_input(
+        "activations=int8: {} weights are no integers, so int8 inputs cannot be multiplied with "
+        "them; use activations auto or 16",
+        source.values == QuantValues::fp8 ? "fp8" : "table-coded (nf4, fp4)");
+  }
+  return wanted;
+}
+
+}  // namespace pagefold

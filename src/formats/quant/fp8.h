@@ -7,13 +7,15 @@
 
 #include <cstdint>
 
+#include "base/fp8.h"
+
 namespace pagefold {
 
 constexpr float kFp8Max = 448.0f;
 
-float fp8_e4m3_value(uint8_t code);
+float fp8_e4m3_value(uint8_t code);  // from a table
 // Round to nearest even; beyond the range: the largest finite code; NaN stays NaN.
-uint8_t fp8_e4m3_code(float value);
+inline uint8_t fp8_e4m3_code(float value) { return f32_to_e4m3(value); }
 constexpr bool fp8_e4m3_is_nan(uint8_t code) { return (code & 0x7f) == 0x7f; }
 
 }  // namespace pagefold

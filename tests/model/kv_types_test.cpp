@@ -1,0 +1,92 @@
+// What caches of fewer bits do to the logits of whole models, and what loading makes of fp8 scales.
+#include "model/golden_models.h"
+
+namespace pagefold::testing {
+namespace {
+
+struct Bound {
+  KvFormat kv;
+  double kld;
+};
+const Bound kBounds[] = {{DType::f16, 1e-5},      {DType::bf16, 1e-4},
+                         {DType::int8, 1e-3},     {{DType::int8, DType::int8, 32}, 1e-3},
+                         {DType::fp8_e4m3, 1e-2}, {DType::fp8_e5m2, 5e-2},
+                         {DType::int4, 5e-2},     {{DType::int8, DType::int4}, 5e-2}};
+
+// A trained model's keys have dimensions that stand far out; Qwen2's biases make them.
+void add_outliers(std::vector<TinyTensor>& tensors) {
+  for (TinyTensor& t : tensors) {
+    if (!t.name.ends_with("k_proj.bias")) continue;
+    for (size_t i = 3; i < t.values.size(); i += 16) t.values[i] = 40;
+  }
+}
+
+TEST(KvTypes, LogitsOfWholeModels) {
+  for (const char* name : {"llama", "qwen2", "llama_bias_mqa"}) {
+    for (const bool outliers : {false, true}) {
+      const GoldenModel& g = golden_model(name);
+      const TempFolder folder;
+      auto tensors = tiny_tensors(g.config);
+      if (outliers) add_outliers(tensors);
+      write_hf(folder.path(), g.config, tensors, TensorType::F32);
+      const auto files = open_model(folder.path());
+      ASSERT_TRUE(files.ok()) << files.status();
+      const auto n = static_cast<int64_t>(g.tokens.size());
+      const auto want = ModelRunner(*files, n).run(g.tokens, n);
+      for (const Bound& b : kBounds) {
+        const auto got = ModelRunner(*files, n, {.kv = b.kv}).run(g.tokens, n);
+        EXPECT_LT(mean_kld(want, got, g.vocab()), b.kld)
+            << name << " " << b.kv.name() << " outliers " << outliers;
+        // How the prompt is cut and which threads work decides nothing.
+        const auto cut = ModelRunner(*files, n, {.kv = b.kv}, "auto", 2).run(g.tokens, 7);
+        ASSERT_EQ(got, cut) << name << " " << b.kv.name();
+      }
+    }
+  }
+}
+
+// Scales of a checkpoint reach the cache: with them keys as large as fp8 cannot hold are held.
+TEST(KvTypes, ScalesOfTheCheckpoint) {
+  const GoldenModel& g = golden_model("llama");
+  auto tensors = tiny_tensors(g.config);
+  const int64_t layers = g.config["num_hidden_layers"].get<int64_t>();
+  const auto find = [&](const std::string& name) -> TinyTensor& {
+    for (TinyTensor& t : tensors)
+      if (t.name == name) return t;
+    throw std::runtime_error(name);
+  };
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string p = fmt::format("model.layers.{}.self_attn.", i);
+    // Powers of two, so that float32 computes the same with both.
+    for (float& w : find(p + "k_proj.weight").values) w *= 1024;
+    for (float& w : find(p + "q_proj.weight").values) w /= 1024;
+    for (float& w : find(p + "v_proj.weight").values) w *= 4096;
+    for (float& w : find(p + "o_proj.weight").values) w /= 4096;
+  }
+  const TempFolder bare, scaled;
+  write_hf(bare.path(), g.config, tensors, TensorType::F32);
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string p = fmt::format("model.layers.{}.self_attn.", i);
+    tensors.push_back({p + "k_scale", {1}, {1024}, 1});
+    tensors.push_back({p + "v_scale", {1}, {4096}, 1});
+  }
+  write_hf(scaled.path(), g.config, tensors, TensorType::F32);
+  const auto plain = open_model(bare.path()), with = open_model(scaled.path());
+  ASSERT_TRUE(plain.ok() && with.ok()) << with.status();
+  EXPECT_EQ(with->config.kv.v_scale, std::vector<float>(static_cast<size_t>(layers), 4096.0f));
+  const auto n = static_cast<int64_t>(g.tokens.size());
+  const auto want = ModelRunner(*plain, n).run(g.tokens, n);
+  KvFormat fp8 = *resolve_kv_format({"fp8", "auto", 0}, DType::f32, plain->config.kv);
+  ModelRunner cut(*plain, n, {.kv = fp8});
+  const auto poor = cut.run(g.tokens, n);
+  EXPECT_GT(cut.model().kv_saturated(), 100u);
+  fp8 = *resolve_kv_format({"fp8", "auto", 0}, DType::f32, with->config.kv);
+  ModelRunner fits(*with, n, {.kv = fp8});
+  const auto good = fits.run(g.tokens, n);
+  EXPECT_EQ(fits.model().kv_saturated(), 0u);
+  EXPECT_LT(mean_kld(want, good, g.vocab()), 1e-2);
+  EXPECT_GT(mean_kld(want, poor, g.vocab()), 5 * mean_kld(want, good, g.vocab()));
+}
+
+}  // namespace
+}  // namespace pagefold::testing
