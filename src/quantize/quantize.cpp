@@ -42,6 +42,7 @@ Result<CalibrationText> read_text(const QuantizeOptions& options, const SourceMo
   o.seed = options.seed;
   o.threads = options.threads;
   o.isa = options.isa;
+  o.stop = options.stop;
   if (o.tokens + o.held_out == 0) return CalibrationText();
   if (!options.text.empty()) return tokens_of_text(options.text, o);
   if (options.progress) {

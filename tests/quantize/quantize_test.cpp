@@ -149,6 +149,15 @@ TEST_F(Method, TheModelWritesItsOwnText) {
   EXPECT_GT(written, 0u);
 }
 
+TEST_F(Method, AnInterruptLeavesNothing) {
+  int asked = 0;
+  options_.stop = [&] { return ++asked == 2; };
+  const auto r = make("bnb-nf4", "half");
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(message_of(r.status()), "interrupted");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
+}
+
 TEST_F(Method, WrongUseLeavesNothing) {
   const auto refused = [&](std::string_view says, absl::StatusCode code) {
     const auto r = make(options_.method, "bad");
