@@ -1,5 +1,6 @@
 #include "quantize/quantize.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -7,6 +8,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/pull/cache.h"
 
@@ -50,7 +52,11 @@ std::string report_text(const QuantizeReport& r, double seconds) {
 }
 
 Status quantize_command(const QuantizeCommand& command) {
+  std::atomic<bool> interrupted = false;
+  InterruptWatcher interrupts;  // an interrupt ends the work between two steps and tidies up
+  interrupts.set([&] { interrupted = true; });
   QuantizeOptions options = command.options;
+  options.stop = [&] { return interrupted.load(); };
   if (!command.text_file.empty()) {
     PF_ASSIGN(options.text, read_file(command.text_file, kMaxTextBytes));
     if (options.text.empty()) return bad_input("{}: the text is empty", command.text_file);

@@ -16,7 +16,7 @@ struct AwqOptions {
   int64_t group = 128;
   bool clip = true;         // search the range of each group, too
   int steps = 10;           // exponents tried of each family of scales
-  int64_t most_rows = 512;  // outputs of a matrix that the loss of a scale is measured on
+  int64_t most_rows = 256;  // outputs of a matrix that the loss of a scale is measured on
 };
 
 // Scales [k] for linears with the same input, those with the least squared error of the outputs on

@@ -155,6 +155,7 @@ Result<CalibrationText> own_text(const CalibrationTextOptions& o) {
   Writer writer(model, o.seed);
   PF_TRY(writer.prepare(n, std::min(steps, o.window)));
   for (int64_t i = 0; i < steps; ++i) {
+    if (o.stop && o.stop()) return exhausted("interrupted");
     writer.step(static_cast<uint64_t>(i));
     if (o.progress) o.progress(static_cast<uint64_t>(i + 1), static_cast<uint64_t>(steps));
   }

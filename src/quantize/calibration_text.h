@@ -23,6 +23,7 @@ struct CalibrationTextOptions {
   int threads = 0;
   std::string isa = "auto";
   std::function<void(uint64_t, uint64_t)> progress;
+  std::function<bool()> stop;  // both may be empty
 };
 
 // The end of the text, at most an eighth of it, is held out. Error: too short a text.

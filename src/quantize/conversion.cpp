@@ -131,6 +131,7 @@ Status Conversion::run(const CalibrationText& text) {
   PF_TRY(copy(source_.embedding()));
   const int layers = source_.config().shape.n_layers;
   for (int i = 0; i < layers; ++i) {
+    if (options_.stop && options_.stop()) return exhausted("interrupted");
     const Status done = convert_layer(i);
     if (!done.ok()) return with_context(done, fmt::format("layer {}", i));
     if (options_.progress)

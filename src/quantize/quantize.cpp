@@ -42,6 +42,7 @@ Result<CalibrationText> read_text(const QuantizeOptions& options, const SourceMo
   o.seed = options.seed;
   o.threads = options.threads;
   o.isa = options.isa;
+  o.stop = options.stop;
   if (o.tokens + o.held_out == 0) return CalibrationText();
   if (!options.text.empty()) return tokens_of_text(options.text, o);
   if (options.progress) {
@@ -55,12 +56,6 @@ Result<CalibrationText> read_text(const QuantizeOptions& options, const SourceMo
 int64_t n_tokens(const std::vector<std::vector<int32_t>>& windows) {
   int64_t n = 0;
   for (const auto& w : windows) n += static_cast<int64_t>(w.size());
-  return n;
-}
-
-int64_t n_weights(const SourceModel& source) {
-  int64_t n = 0;
-  for (const TensorInfo& t : source.files().tensors()) n += t.elements();
   return n;
 }
 
@@ -105,7 +100,7 @@ Result<QuantizeReport> quantize(const QuantizeOptions& options) {
   r.source_bytes = source.stored_bytes();
   r.bytes = conversion.writer().data_bytes();
   r.tensors = conversion.writer().tensors();
-  r.bits_per_weight = 8.0 * static_cast<double>(r.bytes) / static_cast<double>(n_weights(source));
+  r.bits_per_weight = 8.0 * static_cast<double>(r.bytes) / static_cast<double>(source.n_weights());
   r.linear_bits = 8.0 * static_cast<double>(conversion.linear_bytes()) /
                   static_cast<double>(n_linear_weights(source));
   r.calibration_tokens = method->needs_inputs() ? n_tokens(text.calibration) : 0;

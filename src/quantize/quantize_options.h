@@ -39,6 +39,8 @@ struct QuantizeOptions {
   std::string isa = "auto";
   // What is going on, steps done and in all; may be empty.
   std::function<void(std::string_view, uint64_t, uint64_t)> progress;
+  // Asked between steps: true ends the work with an error. May be empty.
+  std::function<bool()> stop;
 };
 
 }  // namespace pagefold

@@ -137,13 +137,30 @@ Status SourceModel::find_all() {
   return ok_status();
 }
 
-size_t SourceModel::n_tensors() const {
-  size_t n = 2 + head_.size();
+template <class F>
+void SourceModel::for_all(F&& see) const {
+  see(embedding_);
+  see(final_norm_);
+  for (const SourceTensor& t : head_) see(t);
   for (const LayerTensors& l : layers_) {
-    n += 9;
-    for (const auto* extra : {&l.q_bias, &l.k_bias, &l.v_bias, &l.o_bias, &l.q_norm, &l.k_norm})
-      n += extra->size();
+    for (const SourceTensor* t :
+         {&l.input_norm, &l.q, &l.k, &l.v, &l.o, &l.post_norm, &l.gate, &l.up, &l.down})
+      see(*t);
+    for (const auto* list : {&l.q_bias, &l.k_bias, &l.v_bias, &l.o_bias, &l.q_norm, &l.k_norm}) {
+      for (const SourceTensor& t : *list) see(t);
+    }
   }
+}
+
+size_t SourceModel::n_tensors() const {
+  size_t n = 0;
+  for_all([&](const SourceTensor&) { ++n; });
+  return n;
+}
+
+int64_t SourceModel::n_weights() const {
+  int64_t n = 0;
+  for_all([&](const SourceTensor& t) { n += t.rows() * t.cols(); });
   return n;
 }
 

@@ -51,6 +51,7 @@ class SourceModel {
   const SourceTensor* head() const { return head_.empty() ? nullptr : head_.data(); }  // tied: null
   const LayerTensors& layer(int i) const { return layers_[static_cast<size_t>(i)]; }
   size_t n_tensors() const;
+  int64_t n_weights() const;  // of all those tensors
   uint64_t stored_bytes() const;
 
   // Rows [first, first + n) of a tensor: out [n][cols].
@@ -64,6 +65,8 @@ class SourceModel {
                             int64_t interleaved_head = 0) const;
   Result<LayerTensors> find_layer(int i) const;
   Status find_all();
+  template <class F>
+  void for_all(F&& see) const;
 
   ModelFiles files_;
   SourceTensor embedding_, final_norm_;
