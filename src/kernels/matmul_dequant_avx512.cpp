@@ -6,7 +6,7 @@
 namespace pagefold::kernels::avx512 {
 namespace {
 
-template <class W>
+template <class W, bool Zero>
 struct DequantKernel {
   static constexpr int kMaxRows = 8, kTiles = 2, kFewRowTiles = 4;
   TileSource source;
@@ -28,9 +28,9 @@ struct DequantKernel {
       if constexpr (W::kScale != 1.0f)
         scale[t] = _mm512_mul_ps(scale[t], _mm512_set1_ps(W::kScale));
       min[t] = _mm512_setzero_ps();
-      if (s.has_min || s.has_zero) {
+      if (Zero || s.has_min) {
         min[t] = load_meta(tiles[t] + meta + (subs + sub) * line, s.scale_f16);
-        if (s.has_zero) min[t] = _mm512_fnmadd_ps(min[t], scale[t], _mm512_setzero_ps());
+        if constexpr (Zero) min[t] = _mm512_fnmadd_ps(min[t], scale[t], _mm512_setzero_ps());
       }
     }
     const auto value = [&](__m512 v, int t) __attribute__((always_inline)) {
@@ -67,26 +67,27 @@ struct DequantKernel {
   }
 };
 
-template <class W>
+template <class W, bool Zero = false>
 void run(const MatmulArgs& a) {
   const PackedShape& s = a.weights->shape;
-  const DequantKernel<W> kernel{{&a, s.tile_bytes()}, block_layout(s)};
+  const DequantKernel<W, Zero> kernel{{&a, s.tile_bytes()}, block_layout(s)};
   run_all(kernel, a, int64_t{4} * s.n_in);
 }
 
 }  // namespace
 
 void matmul_dequant(const MatmulArgs& a) {
-  if (a.weights->shape.group > kBlockInputs) return matmul_grouped(a);
-  switch (a.weights->shape.kind) {
+  const PackedShape& s = a.weights->shape;
+  if (s.group > kBlockInputs) return matmul_grouped(a);
+  switch (s.kind) {
     case PackKind::w4:
-      return run<W4>(a);
+      return s.has_zero ? run<W4, true>(a) : run<W4>(a);
     case PackKind::t4:
       return run<T4>(a);
     case PackKind::fp8:
       return run<Fp8>(a);
     default:
-      return run<W8>(a);
+      return s.has_zero ? run<W8, true>(a) : run<W8>(a);
   }
 }
 

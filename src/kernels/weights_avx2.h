@@ -11,6 +11,15 @@
 namespace pagefold::kernels::avx2 {
 namespace {
 
+// Byte B of each 32-bit lane, zero-extended.
+template <int B>
+PF_ISA_INLINE __m256i pick_byte(__m256i quad) {
+  const __m256i pick =
+      _mm256_setr_epi8(B, -1, -1, -1, 4 + B, -1, -1, -1, 8 + B, -1, -1, -1, 12 + B, -1, -1, -1, B,
+                       -1, -1, -1, 4 + B, -1, -1, -1, 8 + B, -1, -1, -1, 12 + B, -1, -1, -1);
+  return _mm256_shuffle_epi8(quad, pick);
+}
+
 struct W4 {
   using Rare = W4;
   static constexpr int kHalfBytes = 0;  // both halves of a block share their bytes
@@ -18,8 +27,9 @@ struct W4 {
   PF_ISA_INLINE explicit W4(const MatmulArgs&) {}
   template <int Half, int B>
   PF_ISA_INLINE static __m256 weight(__m256i quad) {
-    return _mm256_cvtepi32_ps(
-        _mm256_and_si256(_mm256_srli_epi32(quad, B * 8 + Half * 4), _mm256_set1_epi32(15)));
+    const __m256i nibbles =
+        _mm256_and_si256(Half == 0 ? quad : _mm256_srli_epi16(quad, 4), _mm256_set1_epi8(15));
+    return _mm256_cvtepi32_ps(pick_byte<B>(nibbles));
   }
 };
 struct T4 {
@@ -45,8 +55,7 @@ struct W8 {
   PF_ISA_INLINE explicit W8(const MatmulArgs&) {}
   template <int Half, int B>
   PF_ISA_INLINE static __m256 weight(__m256i quad) {
-    const __m256i byte = _mm256_and_si256(_mm256_srli_epi32(quad, B * 8), _mm256_set1_epi32(255));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(byte, _mm256_set1_epi32(128)));
+    return _mm256_sub_ps(_mm256_cvtepi32_ps(pick_byte<B>(quad)), _mm256_set1_ps(128.0f));
   }
 };
 
@@ -60,37 +69,36 @@ struct Fp8 {
     const __m256i exponent = _mm256_and_si256(quad, _mm256_set1_epi8(0x47));
     return _mm256_movemask_epi8(_mm256_cmpeq_epi8(exponent, _mm256_setzero_si256())) != 0;
   }
-  // Without the exponent's upper bits.
-  template <int B>
-  PF_ISA_INLINE static __m256i fields(__m256i quad) {
-    const __m256i top = _mm256_slli_epi32(quad, 24 - B * 8);
-    return _mm256_or_si256(
-        _mm256_and_si256(top, _mm256_set1_epi32(static_cast<int>(0x87000000u))),
-        _mm256_and_si256(_mm256_srli_epi32(top, 7), _mm256_set1_epi32(0x00f00000)));
-  }
-  PF_ISA_INLINE static __m256 value(__m256i fields) {
-    return _mm256_castsi256_ps(_mm256_or_si256(fields, _mm256_set1_epi32(0x38000000)));
+  // The upper halves of the floats of two codes, each in the upper byte of its 16 bits.
+  PF_ISA_INLINE static __m256i upper_halves(__m256i codes) {
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi16(codes, 7), _mm256_set1_epi16(0x00f0));
+    const __m256i high = _mm256_and_si256(codes, _mm256_set1_epi16(static_cast<int16_t>(0x8700)));
+    return _mm256_or_si256(_mm256_or_si256(low, high), _mm256_set1_epi16(0x3800));
   }
   template <int Half, int B>
   PF_ISA_INLINE static __m256 weight(__m256i quad) {
-    return value(fields<B>(quad));
+    const __m256i two = upper_halves(B % 2 == 1 ? quad : _mm256_slli_epi16(quad, 8));
+    return _mm256_castsi256_ps(
+        B < 2 ? _mm256_slli_epi32(two, 16)
+              : _mm256_and_si256(two, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   struct Rare {
     static constexpr int kHalfBytes = 256;
     PF_ISA_INLINE explicit Rare(const Fp8&) {}
     template <int Half, int B>
     PF_ISA_INLINE static __m256 weight(__m256i quad) {
-      const __m256i f = fields<B>(quad);
+      const __m256 value = Fp8::weight<Half, B>(quad);
+      const __m256i f = _mm256_castps_si256(value);
       const __m256i zero_exponent = _mm256_cmpeq_epi32(
           _mm256_and_si256(f, _mm256_set1_epi32(0x07800000)), _mm256_setzero_si256());
       const __m256i mantissa = _mm256_and_si256(_mm256_srli_epi32(f, 20), _mm256_set1_epi32(7));
       // Units of 2^-9, times 2^-8; the packed byte of a negative zero is NaN.
       __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(mantissa), _mm256_set1_ps(0x1p-17f));
-      small = _mm256_or_ps(small, _mm256_and_ps(_mm256_castsi256_ps(f), _mm256_set1_ps(-0.0f)));
+      small = _mm256_or_ps(small, _mm256_and_ps(value, _mm256_set1_ps(-0.0f)));
       const __m256i nan =
           _mm256_cmpeq_epi32(_mm256_castps_si256(small), _mm256_set1_epi32(INT32_MIN));
       small = _mm256_or_ps(small, _mm256_castsi256_ps(nan));
-      return _mm256_blendv_ps(value(f), small, _mm256_castsi256_ps(zero_exponent));
+      return _mm256_blendv_ps(value, small, _mm256_castsi256_ps(zero_exponent));
     }
   };
 };

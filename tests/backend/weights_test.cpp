@@ -5,15 +5,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/random.h"
 
 namespace pagefold::cpu {
 namespace {
 
 constexpr int kIn = 128;
+
+// A number of draw `index` of stream `seed` (SplitMix64's mixing function).
+uint64_t splitmix(uint64_t seed, uint64_t index) {
+  uint64_t z = (seed * 1000003 + index + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
 
 // Weights whose source row, in the file's order of inputs, is values[row].
 struct Source final : MatrixSource {
