@@ -24,13 +24,6 @@ ModelShape model_shape(const ModelConfig& config) {
   return shape;
 }
 
-KvShape kv_shape(const ModelShape& model, const KvFormat& format, int block_size,
-                 uint32_t n_blocks) {
-  return {model.n_layers, model.n_kv_heads, model.head_dim, block_size,           format.k,
-          format.v,       n_blocks,         format.group,   format.hadamard_keys, format.k_scale,
-          format.v_scale};
-}
-
 Status TransformerModel::init(const KvShape& kv, const StepLimits& limits) {
   const ModelShape& s = config_.shape;
   PF_TRY(backend_->init_kv(kv));

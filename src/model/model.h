@@ -28,8 +28,12 @@ struct ModelShape {
 };
 
 // The cache of a model in a format.
-KvShape kv_shape(const ModelShape& model, const KvFormat& format, int block_size,
-                 uint32_t n_blocks);
+inline KvShape kv_shape(const ModelShape& model, const KvFormat& format, int block_size,
+                        uint32_t n_blocks) {
+  return {model.n_layers, model.n_kv_heads, model.head_dim, block_size,           format.k,
+          format.v,       n_blocks,         format.group,   format.hadamard_keys, format.k_scale,
+          format.v_scale};
+}
 
 // One forward pass. Rows of different sequences follow each other; seqs[i].row + n_rows ==
 // seqs[i+1].row.
