@@ -120,6 +120,15 @@ Result<std::vector<int32_t>> read_tokens(const char* path, size_t most) {
   return tokens;
 }
 
+NetworkOptions network_options(Words& o, DType dtype) {
+  const int threads = std::stoi(o["threads"]);
+  return {.backend = {.isa = o["isa"],
+                      .threads = threads > 0 ? threads : usable_cores(),
+                      .dtype = dtype,
+                      .activations =
+                          o["activations"] == "16" ? Activations::bits16 : Activations::automatic}};
+}
+
 Status run(int argc, char** argv) {
   if (argc < 4)
     return bad_input("usage: teacher_forced MODEL TOKENS.i32 REFERENCE.f32|- [key=value ...]");
@@ -128,15 +137,9 @@ Status run(int argc, char** argv) {
   PF_ASSIGN(const DTypeChoice choice, choose_dtype(o["dtype"], stored_types(files)));
   const DType dtype = choice.dtype;
   PF_ASSIGN(const KvFormat format, kv_format(o, dtype, files.config.kv));
-  const int threads = std::stoi(o["threads"]);
-  NetworkOptions network{.backend = {.isa = o["isa"],
-                                     .threads = threads > 0 ? threads : usable_cores(),
-                                     .dtype = dtype,
-                                     .activations = o["activations"] == "16"
-                                                        ? Activations::bits16
-                                                        : Activations::automatic}};
   const auto load_start = std::chrono::steady_clock::now();
-  PF_ASSIGN(const std::unique_ptr<TransformerModel> model, load_network(files, network));
+  PF_ASSIGN(const std::unique_ptr<TransformerModel> model,
+            load_network(files, network_options(o, dtype)));
   const double load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - load_start).count();
   PF_ASSIGN(const std::vector<int32_t> tokens, read_tokens(argv[2], std::stoul(o["tokens"])));
