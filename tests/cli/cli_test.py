@@ -161,7 +161,8 @@ class ModelTest(unittest.TestCase):
 
     def test_chat_remembers_and_resets(self):
         said = "My name is Bob.\n/reset\nWhat is the capital of France?\n/exit\nnever read\n"
-        done = run("chat", MODEL, *SMALL, "-n", "20", "--json", stdin=said)
+        # Activations of 8 bits leave this answer to the last bit of a sum.
+        done = run("chat", MODEL, *SMALL, "--activations", "16", "-n", "20", "--json", stdin=said)
         self.assertEqual(done.returncode, 0, done.stderr)
         seen = json.loads(done.stdout)
         self.assertEqual([m["role"] for m in seen["messages"]], ["user", "assistant"])
