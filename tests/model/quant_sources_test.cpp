@@ -2,8 +2,10 @@
 // is refused, by the tensor's name.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <thread>
 
 #include "base/half.h"
@@ -162,19 +164,31 @@ void reshape(Json& entry, Bytes& bytes, const std::vector<int64_t>& shape, size_
   bytes.resize(size);
 }
 
-TEST(SourceRefusals, NameTheTensor) {
-  const auto missing = nullptr;
-  const auto nan16 = [](Json&, Bytes& b) { set_half(b, 3, 0x7e00); };
-  const auto inf32 = [](Json&, Bytes& b) { set_word(b, 0, 0x7f800000); };
-  const auto cut = [](Json& e, Bytes& b) {
-    reshape(e, b, {1}, b.size() / e["shape"][0].get<size_t>() / e["shape"][1].get<size_t>());
+constexpr std::nullptr_t missing = nullptr;
+const auto nan16 = [](Json&, Bytes& b) { set_half(b, 3, 0x7e00); };
+const auto inf32 = [](Json&, Bytes& b) { set_word(b, 0, 0x7f800000); };
+const auto cut = [](Json& e, Bytes& b) {
+  reshape(e, b, {1}, b.size() / e["shape"][0].get<size_t>() / e["shape"][1].get<size_t>());
+};
+const auto text = [](std::string_view t) {
+  return [t](Json& e, Bytes& b) {
+    b = to_bytes(t);
+    e["shape"] = {b.size()};
   };
-  const auto text = [](std::string_view t) {
-    return [t](Json& e, Bytes& b) {
-      b = to_bytes(t);
-      e["shape"] = {b.size()};
-    };
-  };
+};
+
+void expect_refusals(std::span<const Damage> all) {
+  for (const Damage& d : all) {
+    const Status status = load_damaged(d);
+    ASSERT_FALSE(status.ok()) << d.form << " " << d.part;
+    for (const std::string& part : d.expected) {
+      EXPECT_NE(std::string(status.message()).find(part), std::string::npos)
+          << d.form << " " << d.part << ": '" << part << "' is not in: " << status.message();
+    }
+  }
+}
+
+TEST(SourceRefusals, ColumnsNameTheTensor) {
   const Damage all[] = {
       {"awq_g32", "qweight", missing, {"up_proj.qweight", "missing"}},
       {"awq_g32", "scales", missing, {"up_proj.scales", "missing", "config.json"}},
@@ -206,6 +220,12 @@ TEST(SourceRefusals, NameTheTensor) {
        [](Json&, Bytes& b) { std::fill(b.begin(), b.end(), std::byte{}); },
        {"up_proj.g_idx", "64 inputs"}},
       {"gptq3_asym", "scales", nan16, {"up_proj.scales"}},
+  };
+  expect_refusals(all);
+}
+
+TEST(SourceRefusals, RowsNameTheTensor) {
+  const Damage all[] = {
       {"ct4_asym_bf16", "weight_zero_point", missing, {"up_proj.weight_zero_point"}},
       {"ct4_asym_bf16", "weight_scale", cut, {"up_proj.weight_scale", "[1]"}},
       {"ct4_sym", "weight_scale", missing, {"up_proj.weight_scale"}},
@@ -227,6 +247,12 @@ TEST(SourceRefusals, NameTheTensor) {
        [](Json&, Bytes& b) { b[130] = std::byte{0xff}; },
        {"up_proj.weight", "row 2", "not a number"}},
       {"fp8_block", "weight_scale_inv", cut, {"up_proj.weight_scale_inv", "[2, 2]"}},
+  };
+  expect_refusals(all);
+}
+
+TEST(SourceRefusals, BitsandbytesNamesTheTensor) {
+  const Damage all[] = {
       {"bnb_nf4", "weight.quant_state.bitsandbytes__nf4", missing, {"quant_state", "missing"}},
       {"bnb_nf4", "weight.absmax", missing, {"up_proj.weight.absmax"}},
       {"bnb_nf4", "weight.quant_map", missing, {"up_proj.weight.quant_map"}},
@@ -254,14 +280,7 @@ TEST(SourceRefusals, NameTheTensor) {
        [](Json&, Bytes& b) { b[0] = std::byte{1}; },
        {"up_proj.weight_format", "row by row"}},
   };
-  for (const Damage& d : all) {
-    const Status status = load_damaged(d);
-    ASSERT_FALSE(status.ok()) << d.form << " " << d.part;
-    for (const std::string& part : d.expected) {
-      EXPECT_NE(std::string(status.message()).find(part), std::string::npos)
-          << d.form << " " << d.part << ": '" << part << "' is not in: " << status.message();
-    }
-  }
+  expect_refusals(all);
 }
 
 TEST(SourceRefusals, SidesThatDoNotFit) {
