@@ -76,6 +76,8 @@ Status read_kv_scheme(const Json& config, std::string_view where, KvRecipe& reci
     if (object == config.end() || !object->is_object()) continue;
     const auto scheme = object->find("kv_cache_scheme");
     if (scheme == object->end() || scheme->is_null()) continue;
+    // AutoFP8 writes "static": that there are scales, which are read from the tensors.
+    if (*scheme == "static") continue;
     if (!is_fp8_scheme(*scheme)) {
       return unsupported(
           "{}: kv_cache_scheme must have num_bits 8 and type float, others are not supported; "

@@ -25,7 +25,7 @@ struct BlockTensor {
         {TensorType::Q4_0, {0}},    {TensorType::Q4_1, {0, 2}}, {TensorType::Q5_0, {0}},
         {TensorType::Q5_1, {0, 2}}, {TensorType::Q8_0, {0}},    {TensorType::Q2_K, {80, 82}},
         {TensorType::Q3_K, {108}},  {TensorType::Q4_K, {0, 2}}, {TensorType::Q5_K, {0, 2}},
-        {TensorType::Q6_K, {208}}};
+        {TensorType::Q6_K, {208}},  {TensorType::IQ4_NL, {0}},  {TensorType::MXFP4, {}}};
     const TensorTypeInfo& t = tensor_type_info(type);
     const int64_t n = n_out * kIn;
     uint64_t draw = 0;
@@ -34,6 +34,9 @@ struct BlockTensor {
       bytes.resize(static_cast<size_t>(n / t.block_elements) * block);
       for (std::byte& b : bytes) b = static_cast<std::byte>(splitmix(seed, draw++) >> 56);
       for (size_t at = 0; at < bytes.size(); at += block) {
+        // An exponent of two near one.
+        if (type == TensorType::MXFP4)
+          bytes[at] = static_cast<std::byte>(118 + splitmix(seed, draw++) % 8);
         for (const size_t h : halves.at(type)) {
           const auto u = static_cast<float>(splitmix(seed, draw++) >> 40) * 0x1p-24f;
           const uint16_t bits = f32_to_f16((u - 0.5f) * 0.02f);
@@ -91,7 +94,7 @@ Products multiply(const BlockTensor& w, int64_t n_out, const CpuBackendOptions& 
 
 TEST(BlockMatmul, EveryTypeEqualsFloat64) {
   constexpr int64_t kOut = 37;  // no whole number of tiles
-  for (int t = 0; t <= static_cast<int>(TensorType::Q6_K); ++t) {
+  for (int t = 0; t <= static_cast<int>(TensorType::MXFP4); ++t) {
     const auto type = static_cast<TensorType>(t);
     const BlockTensor w(type, kOut, 7 + static_cast<uint64_t>(t));
     for (const std::string& isa : all_isas()) {

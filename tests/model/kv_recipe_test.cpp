@@ -98,6 +98,7 @@ TEST(KvScheme, Fp8OrNone) {
   };
   EXPECT_TRUE(read("{}").ok());
   EXPECT_TRUE(read(R"({"quantization_config": {"kv_cache_scheme": null}})").ok());
+  EXPECT_TRUE(read(R"({"quantization_config": {"kv_cache_scheme": "static"}})").ok());
   EXPECT_FALSE(r.dtype.has_value());
   EXPECT_TRUE(read(R"({"quantization_config": {"kv_cache_scheme":
       {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": false}}})")

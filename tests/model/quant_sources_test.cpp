@@ -2,6 +2,7 @@
 // is refused, by the tensor's name.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -163,14 +164,20 @@ void reshape(Json& entry, Bytes& bytes, const std::vector<int64_t>& shape, size_
   bytes.resize(size);
 }
 
-const auto missing = nullptr;
-void nan16(Json&, Bytes& b) { set_half(b, 3, 0x7e00); }
-void inf32(Json&, Bytes& b) { set_word(b, 0, 0x7f800000); }
-void cut(Json& e, Bytes& b) {
+constexpr std::nullptr_t missing = nullptr;
+const auto nan16 = [](Json&, Bytes& b) { set_half(b, 3, 0x7e00); };
+const auto inf32 = [](Json&, Bytes& b) { set_word(b, 0, 0x7f800000); };
+const auto cut = [](Json& e, Bytes& b) {
   reshape(e, b, {1}, b.size() / e["shape"][0].get<size_t>() / e["shape"][1].get<size_t>());
-}
+};
+const auto text = [](std::string_view t) {
+  return [t](Json& e, Bytes& b) {
+    b = to_bytes(t);
+    e["shape"] = {b.size()};
+  };
+};
 
-void expect_named(std::span<const Damage> all) {
+void expect_refusals(std::span<const Damage> all) {
   for (const Damage& d : all) {
     const Status status = load_damaged(d);
     ASSERT_FALSE(status.ok()) << d.form << " " << d.part;
@@ -181,7 +188,7 @@ void expect_named(std::span<const Damage> all) {
   }
 }
 
-TEST(SourceRefusals, NameTheTensorOfAwqAndGptq) {
+TEST(SourceRefusals, ColumnsNameTheTensor) {
   const Damage all[] = {
       {"awq_g32", "qweight", missing, {"up_proj.qweight", "missing"}},
       {"awq_g32", "scales", missing, {"up_proj.scales", "missing", "config.json"}},
@@ -214,10 +221,10 @@ TEST(SourceRefusals, NameTheTensorOfAwqAndGptq) {
        {"up_proj.g_idx", "64 inputs"}},
       {"gptq3_asym", "scales", nan16, {"up_proj.scales"}},
   };
-  expect_named(all);
+  expect_refusals(all);
 }
 
-TEST(SourceRefusals, NameTheTensorOfCompressedTensorsAndFp8) {
+TEST(SourceRefusals, RowsNameTheTensor) {
   const Damage all[] = {
       {"ct4_asym_bf16", "weight_zero_point", missing, {"up_proj.weight_zero_point"}},
       {"ct4_asym_bf16", "weight_scale", cut, {"up_proj.weight_scale", "[1]"}},
@@ -241,16 +248,10 @@ TEST(SourceRefusals, NameTheTensorOfCompressedTensorsAndFp8) {
        {"up_proj.weight", "row 2", "not a number"}},
       {"fp8_block", "weight_scale_inv", cut, {"up_proj.weight_scale_inv", "[2, 2]"}},
   };
-  expect_named(all);
+  expect_refusals(all);
 }
 
-TEST(SourceRefusals, NameTheTensorOfBitsandbytes) {
-  const auto text = [](std::string_view t) {
-    return [t](Json& e, Bytes& b) {
-      b = to_bytes(t);
-      e["shape"] = {b.size()};
-    };
-  };
+TEST(SourceRefusals, BitsandbytesNamesTheTensor) {
   const Damage all[] = {
       {"bnb_nf4", "weight.quant_state.bitsandbytes__nf4", missing, {"quant_state", "missing"}},
       {"bnb_nf4", "weight.absmax", missing, {"up_proj.weight.absmax"}},
@@ -279,7 +280,7 @@ TEST(SourceRefusals, NameTheTensorOfBitsandbytes) {
        [](Json&, Bytes& b) { b[0] = std::byte{1}; },
        {"up_proj.weight_format", "row by row"}},
   };
-  expect_named(all);
+  expect_refusals(all);
 }
 
 TEST(SourceRefusals, SidesThatDoNotFit) {
