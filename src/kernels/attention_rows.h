@@ -1,69 +1,11 @@
-// What surrounds the chunk kernel, written once for the vector instruction sets: appending rows to
-// the cache, preparing queries, merging chunks. Include after vec_avx2.h or vec_avx512.h.
+// What surrounds the chunk kernel, written once for the vector instruction sets: preparing
+// queries, merging chunks. Include after vec_avx2.h or vec_avx512.h.
 #pragma once
 
 #include "kernels/attention_parts.h"
 
 namespace pagefold::kernels {
 namespace {
-
-// Stores n elements of the 16 in x, `stride` elements apart.
-PF_INLINE void scatter(DType type, Vec::F x, int n, std::byte* to, size_t stride) {
-  if (type == DType::f32) {
-    alignas(64) float values[16];
-    Vec::store(values, x);
-    for (int i = 0; i < n; ++i)
-      __builtin_memcpy(to + 4 * stride * static_cast<size_t>(i), values + i, 4);
-    return;
-  }
-  alignas(64) uint16_t values[16];
-  if (type == DType::f16)
-    Vec::store_f16(values, x);
-  else
-    Vec::store_bf16(values, x);
-  for (int i = 0; i < n; ++i)
-    __builtin_memcpy(to + 2 * stride * static_cast<size_t>(i), values + i, 2);
-}
-
-// The same for bfloat16 keys: pairs of dimensions stay together, 16 pairs apart.
-PF_INLINE void scatter_pairs(Vec::F x, int n, std::byte* to) {
-  alignas(64) uint16_t values[16];
-  Vec::store_bf16(values, x);
-  for (int i = 0; i < n; i += 2) __builtin_memcpy(to + i / 2 * 64, values + i, 4);
-}
-
-PF_INLINE void append_row(const KvLayout& layout, const float* k, const float* v, int lane,
-                          std::byte* strip) {
-  const int dim = layout.head_dim;
-  std::byte* const values = strip + layout.k_strip_bytes();
-  for (int d = 0; d < dim; d += 16) {
-    const int n = dim - d < 16 ? 8 : 16;
-    const Vec::F key = Vec::load_n(k + d, n);
-    if (layout.k_dtype == DType::bf16)
-      scatter_pairs(key, n, strip + d / 2 * 64 + lane * 4);
-    else
-      scatter(layout.k_dtype, key, n,
-              strip + static_cast<size_t>(d * kStripSlots + lane) * dtype_bytes(layout.k_dtype),
-              kStripSlots);
-    const Vec::F value = Vec::load_n(v + d, n);
-    if (layout.v_dtype == DType::bf16)
-      scatter(DType::bf16, value, n, values + lane / 2 * dim * 4 + d * 4 + lane % 2 * 2, 2);
-    else
-      scatter(layout.v_dtype, value, n,
-              values + static_cast<size_t>(lane * dim + d) * dtype_bytes(layout.v_dtype), 1);
-  }
-}
-
-PF_INLINE void append_rows(const KvLayout& layout, const KvAppendArgs& args) {
-  for (int row = 0; row < args.rows; ++row) {
-    const int64_t slot = args.first_slot + row;
-    const auto in_block = static_cast<size_t>(slot % layout.block_size);
-    std::byte* strip = args.base + args.blocks[slot / layout.block_size] * layout.block_bytes() +
-                       in_block / kStripSlots * layout.strip_bytes();
-    append_row(layout, args.k + row * args.ldk, args.v + row * args.ldv,
-               static_cast<int>(slot % kStripSlots), strip);
-  }
-}
 
 // Integer keys: 15-bit integers in the instruction set's own form (2 bytes a dimension), their
 // unit, the sums of the groups.

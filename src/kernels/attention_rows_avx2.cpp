@@ -9,11 +9,6 @@
 
 namespace pagefold::kernels::avx2 {
 
-void kv_append(const KvLayout& layout, const KvAppendArgs& args) {
-  if (is_compact(layout)) return scalar::kv_append(layout, args);
-  append_rows(layout, args);
-}
-
 void attention_prepare_q(const KvLayout& layout, const float* q, int64_t ldq, int n_queries,
                          float scale, void* out) {
   prepare_queries(layout, q, ldq, n_queries, scale, out);

@@ -61,6 +61,43 @@ PF_INLINE __m256i load_bytes(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
+// The codes of eight numbers, by the steps of base/fp8.h, a lane each.
+template <int kMantissa, int kBias, int kLargest>
+PF_INLINE __m256i encode_eight(__m256 x, unsigned* saturated) {
+  constexpr int kDropped = 23 - kMantissa;
+  const __m256i magic = _mm256_set1_epi32((128 - kBias - kMantissa + 23) << 23);
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i abs = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(abs, kDropped), _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_add_epi32(abs, _mm256_add_epi32(odd, _mm256_set1_epi32((1 << (kDropped - 1)) - 1)));
+  const __m256i normal = _mm256_sub_epi32(_mm256_srli_epi32(rounded, kDropped),
+                                          _mm256_set1_epi32((127 - kBias) << kMantissa));
+  const __m256i small = _mm256_sub_epi32(
+      _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(abs), _mm256_castsi256_ps(magic))),
+      magic);
+  const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32((128 - kBias) << 23), abs);
+  const __m256i is_nan = _mm256_cmpgt_epi32(abs, _mm256_set1_epi32(0x7f800000));
+  const __m256i largest = _mm256_set1_epi32(kLargest);
+  __m256i code = _mm256_blendv_epi8(normal, small, is_small);
+  const __m256i beyond = _mm256_andnot_si256(is_nan, _mm256_cmpgt_epi32(code, largest));
+  *saturated += static_cast<unsigned>(
+      __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(beyond)))));
+  code = _mm256_blendv_epi8(_mm256_min_epi32(code, largest), _mm256_set1_epi32(0x7f), is_nan);
+  return _mm256_or_si256(code,
+                         _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+}
+
+// Returns how many of the 16 saturated.
+template <int kMantissa, int kBias, int kLargest>
+PF_INLINE unsigned encode_fp8(Floats x, uint8_t* out) {
+  unsigned saturated = 0;
+  const __m256i a = encode_eight<kMantissa, kBias, kLargest>(x.a, &saturated);
+  const __m256i b = encode_eight<kMantissa, kBias, kLargest>(x.b, &saturated);
+  store_low_bytes(out, a, b);
+  return saturated;
+}
+
 struct FourFloats {
   __m256 v[4];
 };

@@ -30,6 +30,34 @@ PF_INLINE Decoded decode_fp8(__m512i x) {
            _mm512_castsi512_ps(_mm512_and_si512(b, upper))}};
 }
 
+// The codes of 16 numbers, by the steps of base/fp8.h. Returns how many saturated.
+template <int kMantissa, int kBias, int kLargest>
+PF_INLINE unsigned encode_fp8(__m512 x, uint8_t* out) {
+  constexpr int kDropped = 23 - kMantissa;
+  const __m512i magic = _mm512_set1_epi32((128 - kBias - kMantissa + 23) << 23);
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i abs = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(abs, kDropped), _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_add_epi32(abs, _mm512_add_epi32(odd, _mm512_set1_epi32((1 << (kDropped - 1)) - 1)));
+  const __m512i normal = _mm512_sub_epi32(_mm512_srli_epi32(rounded, kDropped),
+                                          _mm512_set1_epi32((127 - kBias) << kMantissa));
+  const __m512i small = _mm512_sub_epi32(
+      _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(abs), _mm512_castsi512_ps(magic))),
+      magic);
+  const __mmask16 is_small = _mm512_cmplt_epi32_mask(abs, _mm512_set1_epi32((128 - kBias) << 23));
+  const __mmask16 is_nan = _mm512_cmpgt_epi32_mask(abs, _mm512_set1_epi32(0x7f800000));
+  __m512i code = _mm512_mask_mov_epi32(normal, is_small, small);
+  const __m512i largest = _mm512_set1_epi32(kLargest);
+  const __mmask16 beyond =
+      _mm512_mask_cmpgt_epi32_mask(static_cast<__mmask16>(~is_nan), code, largest);
+  code = _mm512_mask_mov_epi32(_mm512_min_epi32(code, largest), is_nan, _mm512_set1_epi32(0x7f));
+  const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                   _mm512_cvtepi32_epi8(_mm512_or_si512(code, sign)));
+  return static_cast<unsigned>(__builtin_popcount(beyond));
+}
+
 struct FourFloats {
   __m512 v[4];
 };

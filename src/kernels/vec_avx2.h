@@ -62,6 +62,16 @@ PF_INLINE __m256i round_bf16_bits(__m256 v) {
                           _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
 }
 
+// The lowest byte of each lane.
+PF_INLINE void store_low_bytes(uint8_t* p, __m256i a, __m256i b) {
+  const __m256i low = _mm256_set1_epi32(0xff);
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packs_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
 struct Vec {
   using F = Floats;
 
@@ -91,6 +101,7 @@ struct Vec {
   }
   // y where either is NaN.
   static PF_INLINE F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+  static PF_INLINE F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
   static PF_INLINE F select(uint16_t mask, F yes, F no) {
     return {_mm256_blendv_ps(no.a, yes.a, lanes8(mask)),
             _mm256_blendv_ps(no.b, yes.b, lanes8(static_cast<unsigned>(mask) >> 8))};
@@ -136,6 +147,10 @@ struct Vec {
   static PF_INLINE F load_f16(const std::byte* p) {
     const auto* at = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
+  }
+  // Whole numbers from -128 to 255.
+  static PF_INLINE void store_bytes(uint8_t* p, F v) {
+    store_low_bytes(p, _mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
   }
   // To the nearest whole number, ties to even.
   static PF_INLINE F round(F v) {

@@ -38,6 +38,7 @@ struct Vec {
   static PF_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   // b where either is NaN.
   static PF_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static PF_INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
   static PF_INLINE F select(uint16_t mask, F yes, F no) {
     return _mm512_mask_mov_ps(no, mask, yes);
   }
@@ -113,6 +114,10 @@ struct Vec {
   }
   static PF_INLINE F load_f16(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  // Whole numbers from -128 to 255.
+  static PF_INLINE void store_bytes(uint8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
   // To the nearest whole number, ties to even.
   static PF_INLINE F round(F v) {
