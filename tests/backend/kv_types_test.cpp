@@ -14,7 +14,7 @@ struct KeyType {
 };
 // fp8: half a step of 1/8 or 1/4 at most; integers: half a step of the range, over all dims.
 constexpr KeyType kKeyTypes[] = {{DType::fp8_e4m3, 0, 0.04}, {DType::fp8_e5m2, 0, 0.08},
-                                 {DType::int8, 0, 0.015},    {DType::int8, 32, 0.015},
+                                 {DType::int8, 0, 0.02},     {DType::int8, 32, 0.02},
                                  {DType::int4, 0, 0.15},     {DType::int4, 32, 0.13}};
 
 std::string named(const KeyType& k, int dim) {

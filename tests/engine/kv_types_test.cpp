@@ -92,7 +92,7 @@ TEST_P(Matrix, EveryCombinationGenerates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HeadDims, Matrix, ::testing::Values(64, 80, 96, 128, 256),
-                         [](const auto& info) { return fmt::format("{}", info.param); });
+                         [](const auto& dim) { return fmt::format("{}", dim.param); });
 
 std::vector<Answer> alone(const std::vector<Request>& requests, const KvFormat& kv) {
   WatchedModel model;
