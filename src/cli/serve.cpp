@@ -34,7 +34,7 @@ void print_examples(const LoadedModel& model, const ServerOptions& options) {
   const std::string url = fmt::format("http://{}:{}", options.host, options.port);
   const std::string body =
       model.chat_template
-          ? R"(/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}')"
+          ? R"(/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages": [{"role": "user", "content": "Name the capital of France."}]}')"
           : R"(/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "The capital of France is"}')";
   print_text(stderr, fmt::format("Try:\n  curl{} {}{}\n", key, url, body));
 }

@@ -115,7 +115,7 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(piped.stdout, plain.stdout)
 
     def test_generate_chat_and_stop(self):
-        args = ["generate", MODEL, *SMALL, "--chat", "-p", "What is the capital of France?", "-n", "20", "--json"]
+        args = ["generate", MODEL, *SMALL, "--chat", "-p", "Name the capital of France.", "-n", "20", "--json"]
         seen = json.loads(run(*args).stdout)
         self.assertIn("Paris", seen["text"])
         self.assertEqual(seen["finish_reason"], "stop")
@@ -160,9 +160,8 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
 
     def test_chat_remembers_and_resets(self):
-        said = "My name is Bob.\n/reset\nWhat is the capital of France?\n/exit\nnever read\n"
-        # Activations of 8 bits leave this answer to the last bit of a sum.
-        done = run("chat", MODEL, *SMALL, "--activations", "16", "-n", "20", "--json", stdin=said)
+        said = "My name is Bob.\n/reset\nName the capital of France.\n/exit\nnever read\n"
+        done = run("chat", MODEL, *SMALL, "-n", "20", "--json", stdin=said)
         self.assertEqual(done.returncode, 0, done.stderr)
         seen = json.loads(done.stdout)
         self.assertEqual([m["role"] for m in seen["messages"]], ["user", "assistant"])
