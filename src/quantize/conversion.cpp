@@ -62,9 +62,9 @@ Status Conversion::copy(const SourceTensor& t) {
 }
 
 // Embedded tokens; rounded: as the checkpoint has them.
-Activations Conversion::start(const std::vector<std::vector<int32_t>>& windows,
-                              bool rounded) const {
-  Activations a;
+ResidualStream Conversion::start(const std::vector<std::vector<int32_t>>& windows,
+                                 bool rounded) const {
+  ResidualStream a;
   a.hidden = source_.config().shape.hidden;
   for (const auto& window : windows) {
     a.windows.push_back(static_cast<int64_t>(window.size()));
@@ -101,7 +101,7 @@ Status Conversion::convert_layer(int index) {
   if (!reference_.windows.empty()) PF_TRY(runner_.run(index, layer, reference_, {}));
   InputSums sums(math_);
   if (method_.needs_inputs()) {
-    Activations inputs = calibration_;  // the stream itself goes on through the quantised layer
+    ResidualStream inputs = calibration_;  // the stream itself goes on through the quantised layer
     PF_TRY(runner_.run(index, layer, inputs,
                        [&](InputPoint point, int64_t rows, int64_t width, const float* x) {
                          sums.add(point, rows, width, x);

@@ -22,7 +22,7 @@ class Conversion {
   const std::optional<KldReport>& kld() const { return kld_; }
 
  private:
-  Activations start(const std::vector<std::vector<int32_t>>& windows, bool rounded) const;
+  ResidualStream start(const std::vector<std::vector<int32_t>>& windows, bool rounded) const;
   Status convert_layer(int index);
   Status write_layer_vectors(int index, const HostLayer& layer);
   Status copy(const SourceTensor& t);
@@ -35,7 +35,7 @@ class Conversion {
   LinearAlgebra math_;
   LayerRunner runner_;
   // Streams: what calibrates (through quantised layers), what is measured, on both sides.
-  Activations calibration_, reference_, ours_;
+  ResidualStream calibration_, reference_, ours_;
   uint64_t linear_bytes_ = 0;
   std::optional<KldReport> kld_;
 };

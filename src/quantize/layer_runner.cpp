@@ -37,10 +37,10 @@ class Run {
         rope_(rope_frequencies(config.rope)) {}
 
   Status load(HostLayer& l, const std::string& isa, int threads, int64_t longest) {
-    PF_ASSIGN(
-        backend_,
-        make_cpu_backend(
-            {.isa = isa, .threads = threads, .dtype = DType::f32, .activations_int8 = false}));
+    PF_ASSIGN(backend_, make_cpu_backend({.isa = isa,
+                                          .threads = threads,
+                                          .dtype = DType::f32,
+                                          .activations = Activations::bits16}));
     PF_ASSIGN(qkv_w_, matrix({&l.q, &l.k, &l.v}));
     PF_ASSIGN(out_w_, matrix({&l.o}));
     PF_ASSIGN(gate_up_w_, matrix({&l.gate, &l.up}));
@@ -173,7 +173,7 @@ class Run {
 
 }  // namespace
 
-Status LayerRunner::run(int index, HostLayer& layer, Activations& a, const InputTap& tap) const {
+Status LayerRunner::run(int index, HostLayer& layer, ResidualStream& a, const InputTap& tap) const {
   if (a.windows.empty()) return ok_status();
   Run run(config_, index, tap);
   PF_TRY(run.load(layer, isa_, threads_, *std::max_element(a.windows.begin(), a.windows.end())));

@@ -11,7 +11,7 @@
 namespace pagefold {
 
 // The residual stream of a text that is cut into windows, each from position 0.
-struct Activations {
+struct ResidualStream {
   std::vector<int64_t> windows;  // tokens of each
   int64_t hidden = 0;
   std::vector<float> x;  // [sum of windows][hidden]
@@ -26,7 +26,7 @@ class LayerRunner {
       : config_(config), isa_(std::move(isa)), threads_(threads) {}
 
   // x becomes the residual stream behind the layer. tap may be empty.
-  Status run(int index, HostLayer& layer, Activations& activations, const InputTap& tap) const;
+  Status run(int index, HostLayer& layer, ResidualStream& activations, const InputTap& tap) const;
 
  private:
   const ModelConfig& config_;

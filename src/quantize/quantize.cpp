@@ -17,7 +17,8 @@ Result<DType> resolve_dtype(const QuantizeOptions& options, const SourceModel& s
     return dtype.ok() ? dtype : with_context(dtype.status(), "--dtype");
   }
   if (options.method == "awq" || options.method == "gptq") return DType::f16;
-  return natural_dtype(source.files());
+  PF_ASSIGN(const DTypeChoice choice, choose_dtype("auto", stored_types(source.files())));
+  return choice.dtype;
 }
 
 Status check_shapes(const SourceModel& source, const WeightMethod& method) {
