@@ -53,9 +53,8 @@ class Writer {
       next += static_cast<BlockId>(blocks);
     }
     for (const auto& ids : ids_) views_.push_back({ids.data(), 0, 0, nullptr});
-    const KvShape kv = kv_shape(shape_, model_.kv, kBlockSize, next);
     texts_.assign(static_cast<size_t>(n), {{first_token()}});
-    return model_.network->init(kv, {n, n, n});
+    return model_.network->init(kv_shape(shape_, model_.kv, kBlockSize, next), {n, n, n});
   }
 
   // One token more for each.

@@ -32,6 +32,13 @@ std::string gguf_name(const std::string& name) {
                                     {"mlp.down_proj", "ffn_down"}});
 }
 
+Status already_quantised(const std::filesystem::path& path, const std::string& method) {
+  return bad_input(
+      "{}: the checkpoint is quantised already ({}); give the 16-bit or 32-bit checkpoint it was "
+      "made from, or a GGUF file",
+      path.string(), method);
+}
+
 // A GGUF file may hold any block type; what a folder's quantisation_config says is refused here, so
 // that the message names the method.
 Status refuse_quantised(const std::filesystem::path& path) {
@@ -49,10 +56,7 @@ Status refuse_quantised(const std::filesystem::path& path) {
     const std::string name = it->is_object() && method != it->end() && method->is_string()
                                  ? method->get<std::string>().substr(0, 40)
                                  : "unknown method";
-    return bad_input(
-        "{}: the checkpoint is quantised already ({}); give the 16-bit or 32-bit checkpoint it was "
-        "made from, or a GGUF file",
-        path.string(), name);
+    return already_quantised(path, name);
   }
   return ok_status();
 }
@@ -63,6 +67,9 @@ Result<SourceModel> SourceModel::open(const std::filesystem::path& path) {
   SourceModel s;
   PF_TRY(refuse_quantised(path));
   PF_ASSIGN(s.files_, open_model(path));
+  const QuantMethod method = s.files_.quant.method;
+  if (method != QuantMethod::none && method != QuantMethod::gguf)
+    return already_quantised(path, std::string(quant_method_name(method)));
   const Status found = s.find_all();
   if (!found.ok()) return with_context(found, path.string());
   return s;
