@@ -12,6 +12,7 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "model/dtype_choice.h"
+#include "model/quant/quant_config.h"
 
 namespace pagefold {
 
