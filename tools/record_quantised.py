@@ -46,10 +46,14 @@ def group_round(weight, bits, group):
 
 def bnb_nf4(weight):
     import bitsandbytes.functional as F
-    packed, state = F.quantize_4bit(weight, blocksize=64, quant_type="nf4", compress_statistics=True)
+    # One long row: the CPU kernel of bitsandbytes 0.50 leaves block maxima out in rows of 32.
+    packed, state = F.quantize_4bit(weight.reshape(1, -1), blocksize=64, quant_type="nf4",
+                                    compress_statistics=True)
+    unpacked = F.dequantize_4bit(packed, state).reshape(weight.shape)
+    state.shape = weight.shape
     tensors = {"weight": packed}
     tensors.update({f"weight.{k}": v for k, v in state.as_dict(packed=True).items()})
-    return tensors, F.dequantize_4bit(packed, state)
+    return tensors, unpacked
 
 
 def bnb_int8(weight):
@@ -90,8 +94,9 @@ def gptq_act(weight):
                         out_features=n, bias=False, register_buffers=True)
     layer.pack_original(linear, scale, zero, g_idx)
     layer.post_init()
-    unpacked = layer.dequantize_weight().float().T.contiguous()
     tensors = {name: getattr(layer, name) for name in ("qweight", "qzeros", "scales", "g_idx")}
+    layer.scales = layer.scales.float()  # or the products are rounded to float16
+    unpacked = layer.dequantize_weight().float().T.contiguous()
     return tensors, unpacked
 
 
