@@ -53,7 +53,8 @@ IntWeights int_weights(const Json& c, const char* zeros) {
 }
 
 TEST(AwqEncoder, PacksTheCases) {
-  for (const Json& c : weight_cases("awq_pack.json")["cases"]) {
+  const Json file = weight_cases("awq_pack.json");
+  for (const Json& c : file["cases"]) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const IntWeights w = int_weights(c, "int_zeros_GxN");
     const auto tensors = pack_awq(w);
@@ -69,7 +70,8 @@ TEST(AwqEncoder, PacksTheCases) {
 }
 
 TEST(GptqEncoder, PacksTheCases) {
-  for (const Json& c : weight_cases("gptq_pack.json")["cases"]) {
+  const Json file = weight_cases("gptq_pack.json");
+  for (const Json& c : file["cases"]) {
     SCOPED_TRACE(c["name"].get<std::string>());
     IntWeights w = int_weights(c, "int_zeros_true_GxN");
     w.g_idx = list_of<int32_t>(c["g_idx"]);
