@@ -53,8 +53,8 @@ IntWeights int_weights(const Json& c, const char* zeros) {
 }
 
 TEST(AwqEncoder, PacksTheCases) {
-  const auto held_55 = weight_cases("awq_pack.json");  // the loop must not outlive it
-  for (const Json& c : held_55.at("cases")) {
+  const Json file = weight_cases("awq_pack.json");
+  for (const Json& c : file["cases"]) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const IntWeights w = int_weights(c, "int_zeros_GxN");
     const auto tensors = pack_awq(w);
@@ -70,8 +70,8 @@ TEST(AwqEncoder, PacksTheCases) {
 }
 
 TEST(GptqEncoder, PacksTheCases) {
-  const auto held_71 = weight_cases("gptq_pack.json");  // the loop must not outlive it
-  for (const Json& c : held_71.at("cases")) {
+  const Json file = weight_cases("gptq_pack.json");
+  for (const Json& c : file["cases"]) {
     SCOPED_TRACE(c["name"].get<std::string>());
     IntWeights w = int_weights(c, "int_zeros_true_GxN");
     w.g_idx = list_of<int32_t>(c["g_idx"]);

@@ -119,19 +119,23 @@ TEST(LinearAlgebra, TheFactorTimesItsTransposeIsTheInverse) {
     }
     EXPECT_EQ(results[0], results[1]);  // whatever the number of threads
     const std::vector<float>& u = results[0];
+    std::vector<double> inverse(u.size());
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j < n; ++j) {
         if (j < i) {
           EXPECT_EQ(u[static_cast<size_t>(i * n + j)], 0.0f);
         }
-        double unit = 0;  // (h u^T u)[i][j]
-        for (int64_t a = 0; a < n; ++a) {
-          double inverse = 0;
-          for (int64_t r = 0; r <= std::min(a, j); ++r)
-            inverse += double{u[static_cast<size_t>(r * n + a)]} *
-                       double{u[static_cast<size_t>(r * n + j)]};
-          unit += double{h[static_cast<size_t>(i * n + a)]} * inverse;
-        }
+        for (int64_t r = 0; r <= std::min(i, j); ++r)
+          inverse[static_cast<size_t>(i * n + j)] +=
+              double{u[static_cast<size_t>(r * n + i)]} * double{u[static_cast<size_t>(r * n + j)]};
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        double unit = 0;
+        for (int64_t a = 0; a < n; ++a)
+          unit +=
+              double{h[static_cast<size_t>(i * n + a)]} * inverse[static_cast<size_t>(a * n + j)];
         ASSERT_NEAR(unit, i == j ? 1 : 0, 2e-4) << i << " " << j;
       }
     }
