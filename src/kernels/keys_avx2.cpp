@@ -1,6 +1,9 @@
 #include "kernels/keys.h"
 #include "kernels/vec_avx2.h"
 
+// Written over the Vec of the header above.
+#include "kernels/fp8_avx2.h"
+
 namespace pagefold::kernels {
 namespace {
 
@@ -19,6 +22,30 @@ struct Wide {
     odd = {_mm256_castsi256_ps(_mm256_and_si256(x, high)),
            _mm256_castsi256_ps(_mm256_and_si256(y, high))};
   }
+  static PF_INLINE Floats bits_of(const std::byte* p, int shift, int mask) {
+    const auto* at = reinterpret_cast<const __m256i*>(p);
+    const __m128i by = _mm_cvtsi32_si128(shift);
+    const __m256i bits = _mm256_set1_epi32(mask);
+    return {
+        _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(_mm256_loadu_si256(at), by), bits)),
+        _mm256_cvtepi32_ps(
+            _mm256_and_si256(_mm256_srl_epi32(_mm256_loadu_si256(at + 1), by), bits))};
+  }
+  template <int kStep>
+  static PF_INLINE __m256 butterfly8(__m256 x) {
+    const __m256 other = kStep == 1   ? _mm256_permute_ps(x, 0xb1)
+                         : kStep == 2 ? _mm256_permute_ps(x, 0x4e)
+                                      : _mm256_permute2f128_ps(x, x, 1);
+    constexpr int kMinus = kStep == 1 ? 0xaa : kStep == 2 ? 0xcc : 0xf0;
+    return _mm256_blend_ps(_mm256_add_ps(other, x), _mm256_sub_ps(other, x), kMinus);
+  }
+  template <int kStep>
+  static PF_INLINE Floats butterfly(Floats x) {
+    if constexpr (kStep == 8)
+      return {_mm256_add_ps(x.a, x.b), _mm256_sub_ps(x.a, x.b)};
+    else
+      return {butterfly8<kStep>(x.a), butterfly8<kStep>(x.b)};
+  }
 };
 
 }  // namespace
@@ -30,7 +57,6 @@ struct Wide {
 namespace pagefold::kernels::avx2 {
 
 void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys) {
-  if (is_compact(layout)) return scalar::unpack_keys(layout, strip, keys);
   unpack_strip(layout, strip, keys);
 }
 void score_strip(const StripScoreArgs& args) { score_all_heads(args); }
@@ -39,6 +65,9 @@ void move_lanes(const KvLayout& layout, const LaneMoves& moves) {
   scalar::move_lanes(layout, moves);
 }
 
-void hadamard(float* row, int head_dim) { scalar::hadamard(row, head_dim); }
+void hadamard(float* row, int head_dim) {
+  if (head_dim % 16 != 0) return scalar::hadamard(row, head_dim);
+  hadamard_row(row, head_dim);
+}
 
 }  // namespace pagefold::kernels::avx2

@@ -3,12 +3,39 @@
 //   static Vec::F sqrt(Vec::F)
 //   static Vec::F from_f16(const std::byte*)                       16 values
 //   static void from_pairs(const std::byte*, Vec::F&, Vec::F&)     16 pairs of bfloat16
+//   static Vec::F bits_of(const std::byte*, int shift, int mask)   of 16 words
+//   static Vec::F butterfly<int kStep>(Vec::F)   lane i: x[i ^ kStep] + x[i], - x[i] where i &
+//   kStep
+// and KeysFp8 of fp8_avx2.h or fp8_avx512.h.
 #pragma once
 
 #include "kernels/keys.h"
 
 namespace pagefold::kernels {
 namespace {
+
+template <class K>
+PF_INLINE void unpack_fp8(int dim, const std::byte* strip, float* keys) {
+  for (int d = 0; d < dim; d += 4, strip += 64) {
+    const auto k = K::load(strip);
+    for (int i = 0; i < 4; ++i) Vec::store(keys + (d + i) * kStripSlots, k.v[i]);
+  }
+}
+
+template <bool kInt4>
+PF_INLINE void unpack_integers(const KvLayout& layout, const std::byte* strip, float* keys) {
+  const std::byte* scales = strip + layout.k_scales_at();
+  for (int g = 0; g < layout.groups(); ++g, scales += 2 * kStripSlots) {
+    const Vec::F scale = Vec::load_f16(scales);
+    const Vec::F zero =
+        kInt4 ? Vec::load_f16(scales + layout.zeros_after_scales()) : Vec::set1(128.0f);
+    for (int d = layout.group_begin(g), end = layout.group_end(g); d < end; ++d) {
+      const Vec::F code = kInt4 ? Wide::bits_of(strip + d / 8 * 64, d % 4 * 8 + d % 8 / 4 * 4, 15)
+                                : Wide::bits_of(strip + d / 4 * 64, d % 4 * 8, 255);
+      Vec::store(keys + d * kStripSlots, Vec::mul(scale, Vec::sub(code, zero)));
+    }
+  }
+}
 
 PF_INLINE void unpack_strip(const KvLayout& layout, const std::byte* strip, float* keys) {
   const int dim = layout.head_dim;
@@ -28,8 +55,14 @@ PF_INLINE void unpack_strip(const KvLayout& layout, const std::byte* strip, floa
     case DType::f32:
       __builtin_memcpy(keys, strip, static_cast<size_t>(dim) * kStripSlots * sizeof(float));
       return;
-    default:
-      return;
+    case DType::fp8_e4m3:
+      return unpack_fp8<KeysFp8<&kE4m3Table>>(dim, strip, keys);
+    case DType::fp8_e5m2:
+      return unpack_fp8<KeysFp8<&kE5m2Table>>(dim, strip, keys);
+    case DType::int8:
+      return unpack_integers<false>(layout, strip, keys);
+    case DType::int4:
+      return unpack_integers<true>(layout, strip, keys);
   }
 }
 
@@ -109,6 +142,31 @@ PF_INLINE void dot_all(const StripDotArgs& a) {
     int q = 0;
     for (; q + kTile <= a.n_queries; q += kTile) dot_queries<kTile>(a, keys, q, column);
     for (; q < a.n_queries; ++q) dot_queries<1>(a, keys, q, column);
+  }
+}
+
+// head_dim is a multiple of 16, so that a block is 16 or more.
+PF_INLINE void hadamard_row(float* row, int dim) {
+  int block = 1;
+  while (dim % (block * 2) == 0) block *= 2;
+  const Vec::F factor = Vec::set1(1.0f / __builtin_sqrtf(static_cast<float>(block)));
+  for (int d = 0; d < dim; d += 16) {
+    Vec::F x = Vec::load(row + d);
+    x = Wide::butterfly<1>(x);
+    x = Wide::butterfly<2>(x);
+    x = Wide::butterfly<4>(x);
+    x = Wide::butterfly<8>(x);
+    Vec::store(row + d, block == 16 ? Vec::mul(x, factor) : x);
+  }
+  for (int half = 16; half < block; half *= 2) {
+    const bool last = half * 2 == block;
+    for (int d = 0; d < dim; d += 16) {
+      if ((d & half) != 0) continue;
+      const Vec::F a = Vec::load(row + d), b = Vec::load(row + d + half);
+      const Vec::F sum = Vec::add(a, b), difference = Vec::sub(a, b);
+      Vec::store(row + d, last ? Vec::mul(sum, factor) : sum);
+      Vec::store(row + d + half, last ? Vec::mul(difference, factor) : difference);
+    }
   }
 }
 

@@ -143,11 +143,6 @@ struct AttentionChunkArgs {
   int next_count = 0;
 };
 
-// Holds elements of 8 bits or less.
-PF_KERNEL_INLINE inline bool is_compact(const KvLayout& layout) {
-  return dtype_bits(layout.k_dtype) <= 8 || dtype_bits(layout.v_dtype) <= 8;
-}
-
 // Bytes of n prepared queries (64-byte aligned storage). Their form is the instruction set's own.
 size_t prepared_query_bytes(const KvLayout& layout, int n_queries);
 
