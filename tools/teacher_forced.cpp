@@ -1,8 +1,8 @@
 // Teacher-forced logits of a model over given tokens, compared with a reference: mean KLD, 99 %
 // KLD, top-1 agreement.
 //   teacher_forced MODEL TOKENS.i32 REFERENCE.f32 [key=value ...]
-// keys: dtype kv kvv kvgroup hadamard (auto, 0, 1) activations chunk threads isa tokens (the first
-// ones alone) out (a file for the logits). REFERENCE: [tokens][vocab] float32 from
+// keys: dtype kv kvv kvgroup hadamard and centre (auto, 0, 1) activations chunk threads isa tokens
+// (the first ones alone) out (a file for the logits). REFERENCE: [tokens][vocab] float32 from
 // tools/reference_logits.py or from out=; or "-": no comparison. With out= a second run compares
 // one KV type with another:
 //   teacher_forced M T - kv=bfloat16 out=ref.f32; teacher_forced M T ref.f32 kv=int8
@@ -71,10 +71,9 @@ struct Comparison {
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_words(int argc, char** argv) {
-  Words o{{"dtype", "auto"},       {"kv", "auto"},   {"kvv", "auto"},
-          {"kvgroup", "0"},        {"chunk", "512"}, {"hadamard", "auto"},
-          {"activations", "auto"}, {"threads", "0"}, {"isa", "auto"},
-          {"tokens", "0"},         {"out", ""}};
+  Words o{{"dtype", "auto"}, {"kv", "auto"},       {"kvv", "auto"},    {"kvgroup", "0"},
+          {"chunk", "512"},  {"hadamard", "auto"}, {"centre", "auto"}, {"activations", "auto"},
+          {"threads", "0"},  {"isa", "auto"},      {"tokens", "0"},    {"out", ""}};
   for (int i = 4; i < argc; ++i) {
     const std::string word = argv[i];
     const size_t eq = word.find('=');
@@ -89,6 +88,7 @@ Result<KvFormat> kv_format(Words& o, DType dtype, const KvRecipe& recipe) {
   PF_ASSIGN(KvFormat f,
             resolve_kv_format({o["kv"], o["kvv"], std::stoi(o["kvgroup"])}, dtype, recipe));
   if (o["hadamard"] != "auto") f.hadamard_keys = o["hadamard"] == "1";
+  if (o["centre"] != "auto") f.centred_keys = o["centre"] == "1";
   return f;
 }
 

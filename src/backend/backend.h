@@ -80,6 +80,8 @@ struct KvShape {
   bool hadamard_keys = false;
   // fp8: value = code * scale, one a layer; empty: 1.
   std::vector<float> k_scale, v_scale;
+  // The model measures what keys share and calls set_key_centres before the first step.
+  bool centred_keys = false;
 
   uint64_t block_bytes() const {  // K, V and scales
     return KvFormat(k_dtype, v_dtype, group).block_bytes(head_dim, block_size);
@@ -199,20 +201,20 @@ class Backend {
   //   sum_f re[g][f] Re(k_f) + im[g][f] Im(k_f) + norm[g][f] |k_f|,  f = 0 .. rot / 2 - 1
   // k_f: the pair of cached (rotated) dims of band f. Coefficients: [group][rot / 2]. Here and
   // below keys are what the model gave, as far as the cache's type holds it: scaled, and without
-  // the Hadamard rotation they may be stored in.
+  // the centre and the Hadamard rotation of their store.
   struct KeyCoefficients {
     const float *re = nullptr, *im = nullptr, *norm = nullptr;
     int group = 1, bands = 0;
     bool half_layout = true;
   };
-  virtual void score_keys(int layer, const TableView& table, int64_t n, const KeyCoefficients& c,
-                          float* const* out) = 0;
+  virtual void score_keys(int layer, int head, const TableView& table, int64_t n,
+                          const KeyCoefficients& c, float* const* out) = 0;
   // Scaled logits of `queries` rotated queries (one KV head's group x ring rows) against all n
   // keys: out[query][n].
-  virtual void key_logits(int layer, const TableView& table, int64_t n, const float* queries,
-                          int n_queries, float scale, float* out) = 0;
+  virtual void key_logits(int layer, int head, const TableView& table, int64_t n,
+                          const float* queries, int n_queries, float scale, float* out) = 0;
   // Keys of n slots as float32 [n][head_dim], for policies that need them as they are.
-  virtual void read_keys(int layer, const TableView& table, int64_t n, float* out) = 0;
+  virtual void read_keys(int layer, int head, const TableView& table, int64_t n, float* out) = 0;
   // What a compaction wants scored, all tables of a sequence in one call: kv/signals.h says what
   // goes into out[layer * n_kv_heads + head]; tables with a null `logits` there are left out. Dead
   // slots and blocks get finite values that mean nothing.
@@ -249,6 +251,13 @@ class Backend {
   virtual KvMemory kv_memory() const { return {}; }
   // Elements that were beyond the largest finite value of an fp8 cache and were cut off, so far.
   virtual uint64_t kv_saturated() const { return 0; }
+  // Centred keys. Between the first two calls the keys of all steps are averaged, before their
+  // rotation: [n_layers][n_kv_heads][head_dim]. Centres, of the same shape, are taken off rotated
+  // keys from then on; no sequence may be cached then. A device that stores keys as they are does
+  // nothing.
+  virtual void begin_key_means() {}
+  virtual std::vector<float> take_key_means() { return {}; }
+  virtual void set_key_centres(std::vector<float> centres) { (void)centres; }
   virtual uint64_t kv_resident_bytes() const = 0;  // committed bytes of the cache
 };
 

@@ -17,6 +17,8 @@ struct KvFormat {
   int group = 0;  // elements that share a scale in int8 and int4; 0: the token's whole head
   // Keys and queries are rotated by a block-Hadamard matrix: int4 keys.
   bool hadamard_keys = false;
+  // What all keys of a head share is taken off before they are stored: all types of 8 bits or less.
+  bool centred_keys = false;
   // fp8: value = code * scale, one a layer; empty: 1.
   std::vector<float> k_scale, v_scale;
 
@@ -24,7 +26,11 @@ struct KvFormat {
   KvFormat(DType both) : KvFormat(both, both) {}  // NOLINT
   // Without scales of the checkpoint.
   KvFormat(DType keys, DType values, int shared = 0)
-      : k(keys), v(values), group(shared), hadamard_keys(keys == DType::int4) {}
+      : k(keys),
+        v(values),
+        group(shared),
+        hadamard_keys(keys == DType::int4),
+        centred_keys(dtype_bits(keys) <= 8) {}
 
   // Bytes of one token's key and value of one KV head, scales and zero points included.
   uint64_t slot_bytes(int head_dim) const {

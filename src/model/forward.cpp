@@ -33,7 +33,7 @@ Status TransformerModel::init(const KvShape& kv, const StepLimits& limits) {
   PF_ASSIGN(qkv_, backend_->make_buffer(int64_t{s.n_heads + 2 * s.n_kv_heads} * s.head_dim));
   PF_ASSIGN(heads_, backend_->make_buffer(int64_t{s.n_heads} * s.head_dim));
   PF_ASSIGN(gate_up_, backend_->make_buffer(2 * config_.ffn));
-  return ok_status();
+  return kv.centred_keys ? centre_keys(kv, limits) : ok_status();
 }
 
 void TransformerModel::forward(const StepBatch& batch, float* logits) {

@@ -47,6 +47,7 @@ class TransformerModel final : public LanguageModel {
   // Angles of the second queries of sequences that re-index their sinks. False: there are none.
   bool prepare_sinks(const StepBatch& batch);
   void layer(int index, const StepBatch& batch, int rows);
+  Status centre_keys(const KvShape& kv, const StepLimits& limits);
 
   std::unique_ptr<Backend> backend_;
   ModelConfig config_;

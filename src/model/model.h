@@ -30,9 +30,13 @@ struct ModelShape {
 // The cache of a model in a format.
 inline KvShape kv_shape(const ModelShape& model, const KvFormat& format, int block_size,
                         uint32_t n_blocks) {
-  return {model.n_layers, model.n_kv_heads, model.head_dim, block_size,           format.k,
-          format.v,       n_blocks,         format.group,   format.hadamard_keys, format.k_scale,
-          format.v_scale};
+  KvShape kv{model.n_layers, model.n_kv_heads, model.head_dim, block_size,
+             format.k,       format.v,         n_blocks,       format.group};
+  kv.hadamard_keys = format.hadamard_keys;
+  kv.centred_keys = format.centred_keys;
+  kv.k_scale = format.k_scale;
+  kv.v_scale = format.v_scale;
+  return kv;
 }
 
 // One forward pass. Rows of different sequences follow each other; seqs[i].row + n_rows ==

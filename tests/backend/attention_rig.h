@@ -30,6 +30,7 @@ struct RigOptions {
   std::optional<DType> v_dtype;  // none: as the keys
   int group = 0;
   float k_scale = 1, v_scale = 1;
+  bool centre = false;  // keys are stored without some vector a head
 };
 
 inline float through(DType type, float v) {
@@ -73,6 +74,10 @@ class Rig {
     kv.v_scale = {o.v_scale};
     kv.n_blocks = static_cast<uint32_t>(blocks * o.n_kv_heads + 3);
     EXPECT_TRUE(backend_->init_kv(kv).ok());
+    if (o.centre) {
+      backend_->set_key_centres(
+          normal_values(static_cast<size_t>(o.n_kv_heads * o.head_dim), 99, 3.0f));
+    }
     StepLimits limits;
     limits.max_rows = o.max_slots;
     limits.max_seqs = 1;
@@ -103,7 +108,7 @@ class Rig {
   // The cached keys of a KV head as the backend reads them: [len][head_dim].
   std::vector<float> cached_keys(int head) {
     std::vector<float> keys(static_cast<size_t>(len_ * o_.head_dim));
-    backend_->read_keys(0, {blocks(head).data(), len_, 0, nullptr}, len_, keys.data());
+    backend_->read_keys(0, head, {blocks(head).data(), len_, 0, nullptr}, len_, keys.data());
     return keys;
   }
   // Values that every row gets: [max_slots][ld].

@@ -30,7 +30,7 @@ TEST(CacheOps, ReadsTheKeysBack) {
       const auto views = rows.views(c.rows);
       for (int t = 0; t < 4; ++t) {
         std::vector<float> keys(static_cast<size_t>(c.rows * c.head_dim) + 1, 99.0f);
-        rows.backend().read_keys(t / 2, views[static_cast<size_t>(t)], c.rows, keys.data());
+        rows.backend().read_keys(t / 2, t % 2, views[static_cast<size_t>(t)], c.rows, keys.data());
         for (int i = 0; i < c.rows * c.head_dim; ++i)
           ASSERT_EQ(keys[static_cast<size_t>(i)],
                     rounded(type, rows.key(t / 2, t % 2,
@@ -87,7 +87,7 @@ TEST(CacheOps, MovesSlotsOfEveryTable) {
         const auto& list = expected[static_cast<size_t>(t)];
         const auto n = static_cast<int64_t>(list.size());
         std::vector<float> keys(static_cast<size_t>(n * c.head_dim));
-        rows.backend().read_keys(t / 2, views[static_cast<size_t>(t)], n, keys.data());
+        rows.backend().read_keys(t / 2, t % 2, views[static_cast<size_t>(t)], n, keys.data());
         for (size_t s = 0; s < list.size(); ++s) {
           for (int d = 0; d < c.head_dim; ++d)
             ASSERT_EQ(keys[s * static_cast<size_t>(c.head_dim) + static_cast<size_t>(d)],
@@ -128,7 +128,8 @@ TEST(CacheOps, ScoresAllTablesAsOneByOne) {
     const size_t at = (t / 2 * 6 + t % 2 * 3) * kBands;
     Backend::KeyCoefficients k{w[0].data() + at, w[1].data() + at, w[2].data() + at,
                                kGroup,           kBands,           true};
-    rows.backend().score_keys(static_cast<int>(t / 2), views[t], 53, k, heads);
+    rows.backend().score_keys(static_cast<int>(t / 2), static_cast<int>(t % 2), views[t], 53, k,
+                              heads);
     for (size_t g = 0; g < kGroup; ++g) {
       for (size_t s = 0; s < 64; ++s) {
         const float got = out[(t * kGroup + g) * 64 + s];
@@ -267,7 +268,7 @@ TEST(CacheOps, CopiesWholeBlocks) {
   rows.blocks(0)[1] = rows.spare()[1];
   const auto views = rows.views(c.rows);
   std::vector<float> keys(static_cast<size_t>(c.rows * c.head_dim));
-  rows.backend().read_keys(0, views[0], c.rows, keys.data());
+  rows.backend().read_keys(0, 0, views[0], c.rows, keys.data());
   for (int r = 16; r < 32; ++r)
     for (int d = 0; d < c.head_dim; ++d)
       ASSERT_EQ(keys[static_cast<size_t>(r * c.head_dim + d)], rows.key(0, 0, r)[d]);

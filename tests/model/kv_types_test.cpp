@@ -36,7 +36,8 @@ class GoldenFolder {
     want_ = run(DType::f32);
   }
   std::vector<float> run(const KvFormat& kv, int64_t chunk = 1 << 20, int threads = 1) const {
-    const auto n = static_cast<int64_t>(golden_.tokens.size());
+    // Where the steps are small, so are those that measure the keys.
+    const auto n = static_cast<int64_t>(golden_.tokens.size()) + (chunk < 64 ? 0 : 64);
     return ModelRunner(files_, n, {.kv = kv}, "auto", threads).run(golden_.tokens, chunk);
   }
   double kld(const std::vector<float>& got) const { return mean_kld(want_, got, golden_.vocab()); }
@@ -60,15 +61,21 @@ TEST(KvTypes, LogitsOfWholeModels) {
   }
 }
 
-TEST(KvTypes, RotationBearsBiasedKeys) {
+TEST(KvTypes, RotationAndCentresBearBiasedKeys) {
   for (const char* name : {"qwen2", "llama_bias_mqa"}) {
     const GoldenFolder model(name, true);
     KvFormat plain = DType::int4;
     plain.hadamard_keys = false;
+    plain.centred_keys = false;
     const double rotated = model.kld(model.run(DType::int4));
     EXPECT_LT(rotated, model.kld(model.run(plain))) << name;
     EXPECT_LT(model.kld(model.run(DType::int8)), rotated / 10) << name;
     EXPECT_LT(model.kld(model.run({DType::int4, DType::int4, 32})), 2 * rotated) << name;
+    for (KvFormat f : {KvFormat(DType::fp8_e4m3), KvFormat(DType::int8), KvFormat(DType::int4)}) {
+      const double centred = model.kld(model.run(f));
+      f.centred_keys = false;
+      EXPECT_LT(centred, model.kld(model.run(f)) / 2) << name << " " << f.name();
+    }
   }
 }
 

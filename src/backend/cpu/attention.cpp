@@ -312,6 +312,18 @@ void Attention::run_part(const KvArena& arena, const Args& args, const Tile& til
         static_cast<int>((std::min<int64_t>(rest, kChunkSlots) + block_size - 1) / block_size);
   }
   k_.attention_chunk(arena.layout(), a);
+  if (part.sink) add_sink_bias(args, tile, out);
+}
+
+// To all logits of a part: its maximum moves, its probabilities do not.
+void Attention::add_sink_bias(const Args& args, const Tile& tile, const AttentionPartial& out) {
+  const int group = args.shape.n_heads / args.shape.n_kv_heads;
+  const int64_t first = args.seqs[static_cast<size_t>(tile.seq)].row + tile.row;
+  for (int r = 0; r < tile.rows; ++r) {
+    const float* bias =
+        args.sink_bias + (first + r) * args.shape.n_heads + int64_t{tile.head} * group;
+    for (int g = 0; g < group; ++g) out.m[r * group + g] += bias[g];
+  }
 }
 
 void Attention::finish(const Args& args, const Tile& tile, const AttentionPartial& total) {

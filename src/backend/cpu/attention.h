@@ -42,6 +42,7 @@ class Attention {
     float q_scale = 1, out_scale = 1;
     // q rotated for the sink slots, [rows][n_heads * head_dim]; null: no sequence has such.
     const float* sink_q = nullptr;
+    const float* sink_bias = nullptr;  // [rows][n_heads], with sink_q: added to the sinks' logits
     // Blocks to read, [seqs][n_kv_heads]; null: all. An empty selection: all.
     const PageSelection* selection = nullptr;
   };
@@ -92,6 +93,7 @@ class Attention {
   void run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s);
   void run_part(const KvArena& arena, const Args& args, const Tile& tile, int part,
                 const Queries& q, const kernels::AttentionPartial& out, float* weights);
+  void add_sink_bias(const Args& args, const Tile& tile, const kernels::AttentionPartial& out);
   void finish(const Args& args, const Tile& tile, const kernels::AttentionPartial& total);
   void observe(const Args& args, const Tile& tile, const float* weights, const float* part_m,
                int stride, const kernels::AttentionPartial& total, Scratch& s);

@@ -74,16 +74,17 @@ void score_redundancy(KeyReader& reader, const KeyScoreQuery& q, const KeyTables
 
 }  // namespace
 
-KeyReader CpuBackend::key_reader(int layer) const {
-  return KeyReader(k_, arena_.layout(), arena_.base(), {kv_.hadamard_keys, k_scale(layer)});
+KeyReader CpuBackend::key_reader(int layer, int head) const {
+  return KeyReader(k_, arena_.layout(), arena_.base(),
+                   {kv_.hadamard_keys, k_scale(layer), centre_.of(layer, head)});
 }
 
-void CpuBackend::read_keys(int layer, const TableView& table, int64_t n, float* out) {
-  key_reader(layer).read(table, n, out);
+void CpuBackend::read_keys(int layer, int head, const TableView& table, int64_t n, float* out) {
+  key_reader(layer, head).read(table, n, out);
 }
 
-void CpuBackend::score_keys(int layer, const TableView& table, int64_t n, const KeyCoefficients& c,
-                            float* const* out) {
+void CpuBackend::score_keys(int layer, int head, const TableView& table, int64_t n,
+                            const KeyCoefficients& c, float* const* out) {
   std::vector<float> scores(static_cast<size_t>(c.group * n));
   kernels::StripScoreArgs a;
   a.bands = c.bands;
@@ -94,13 +95,13 @@ void CpuBackend::score_keys(int layer, const TableView& table, int64_t n, const 
   a.norm = c.norm;
   a.out = scores.data();
   a.ldo = n;
-  key_reader(layer).score(table, n, a);
+  key_reader(layer, head).score(table, n, a);
   for (int g = 0; g < c.group; ++g) std::copy_n(scores.data() + g * n, n, out[g]);
 }
 
-void CpuBackend::key_logits(int layer, const TableView& table, int64_t n, const float* queries,
-                            int n_queries, float scale, float* out) {
-  key_reader(layer).dots(table, n, queries, n_queries, scale, out, n);
+void CpuBackend::key_logits(int layer, int head, const TableView& table, int64_t n,
+                            const float* queries, int n_queries, float scale, float* out) {
+  key_reader(layer, head).dots(table, n, queries, n_queries, scale, out, n);
 }
 
 void CpuBackend::score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) {
@@ -113,7 +114,7 @@ void CpuBackend::score_tables(const KeyScoreQuery& query, const KeyTables& keys,
     const TableView& table = keys.tables[t];
     const ScoredKeys& result = out[t];
     if (result.logits == nullptr || table.len == 0) return;
-    KeyReader reader = key_reader(layer);
+    KeyReader reader = key_reader(layer, head);
     if (query.kind == KeyScore::redundancy) {
       score_redundancy(reader, query, keys, layer, head, arena_.layout().head_dim, result);
       return;

@@ -52,6 +52,7 @@ Status CpuBackend::init_kv(const KvShape& shape) {
   PF_CHECK(shape.k_scale.empty() || shape.k_scale.size() == layers);
   PF_CHECK(shape.v_scale.empty() || shape.v_scale.size() == layers);
   kv_ = shape;
+  centre_.init(shape);
   return arena_.init({shape.k_dtype, shape.v_dtype, shape.head_dim, shape.block_size, shape.group},
                      shape.n_blocks);
 }
@@ -167,9 +168,25 @@ void CpuBackend::rotate_query(const SeqRows& seq, int row, int64_t head, float* 
   k_.rope(q, rope.cos + angles, rope.sin + angles, rope.rot, rope.half_layout);
   // What policies see of queries is the model's own: their keys are turned back too.
   if (o != nullptr) keep_query(*o, layer, static_cast<int>(head), n_heads, row, seq.n_rows, q, dim);
+}
+
+// A query in the form that keys are stored in. Sinks are attended with another query, and centred
+// keys leave out the product of the centre with each: what the sinks' logits lack is kept.
+void CpuBackend::store_form(int layer, int64_t row, int64_t head, float* q, float* sink_q,
+                            const AttentionShape& shape) {
+  const int dim = shape.head_dim;
+  float* sink = sink_q == nullptr ? nullptr : sink_q + head * dim;
+  if (sink != nullptr) {
+    const float* centre =
+        centre_.of(layer, static_cast<int>(head) / (shape.n_heads / shape.n_kv_heads));
+    double bias = 0;
+    for (int d = 0; centre != nullptr && d < dim; ++d)
+      bias += (double{sink[d]} - double{q[d]}) * double{centre[d]};
+    sink_bias_.data()[row * shape.n_heads + head] = static_cast<float>(bias) * shape.scale;
+  }
   if (!kv_.hadamard_keys) return;
   k_.hadamard(q, dim);
-  if (sink_q != nullptr) k_.hadamard(sink_q + head * dim, dim);
+  if (sink != nullptr) k_.hadamard(sink, dim);
 }
 
 void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, float* qkv,
@@ -179,6 +196,7 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
   const int64_t ld = int64_t{shape.n_heads + 2 * shape.n_kv_heads} * dim;
   float* first = qkv + seq.row * ld;
   float* k_rows = first + int64_t{shape.n_heads + head} * dim;
+  const int64_t slot = seq.tables[layer * shape.n_kv_heads + head].len;
   for (int r = 0; r < seq.n_rows; ++r) {
     const int64_t row = seq.row + r;
     float* sink_q = reindexes(seq) && sinks_ ? sink_q_.data() + row * shape.n_heads * dim : nullptr;
@@ -186,19 +204,22 @@ void CpuBackend::rotate_and_append(int layer, const SeqRows& seq, int head, floa
       float* q = first + r * ld + h * dim;
       if (q_gamma) k_.rms_norm(q, q_gamma, eps, dim, q);
       rotate_query(seq, r, h, q, sink_q, dim, rope, layer, shape.n_heads);
+      store_form(layer, row, h, q, sink_q, shape);
     }
     float* k = k_rows + r * ld;
     if (k_gamma) k_.rms_norm(k, k_gamma, eps, dim, k);
+    if (centre_.measuring()) centre_.add(layer, head, slot + r, 1, k, ld);
     k_.rope(k, rope.cos + row * half, rope.sin + row * half, rope.rot, rope.half_layout);
   }
   append(layer, seq, head, k_rows, k_rows + int64_t{shape.n_kv_heads} * dim, ld);
 }
 
-// The rows of one KV head into its table. Keys are rotated in place.
+// The rows of one KV head into its table. Keys take the store's form in place.
 void CpuBackend::append(int layer, const SeqRows& seq, int head, float* k_rows, float* v_rows,
                         int64_t ld) {
-  const int dim = kv_.head_dim;
-  for (int r = 0; kv_.hadamard_keys && r < seq.n_rows; ++r) k_.hadamard(k_rows + r * ld, dim);
+  centre_.subtract(layer, head, seq.n_rows, k_rows, ld);
+  for (int r = 0; kv_.hadamard_keys && r < seq.n_rows; ++r)
+    k_.hadamard(k_rows + r * ld, kv_.head_dim);
   uint64_t saturated = 0;
   const TableView& table = seq.tables[layer * kv_.n_kv_heads + head];
   kernels::KvAppendArgs a;
@@ -213,7 +234,8 @@ void CpuBackend::append(int layer, const SeqRows& seq, int head, float* k_rows, 
   a.v_scale = v_scale(layer);
   a.saturated = &saturated;
   k_.kv_append(arena_.layout(), a);
-  if (saturated > 0) saturated_.fetch_add(saturated, std::memory_order_relaxed);
+  if (saturated > 0 && !centre_.measuring())
+    saturated_.fetch_add(saturated, std::memory_order_relaxed);
   if (bounds_.enabled())
     bounds_.append(k_, arena_, table.blocks, table.len, seq.n_rows, k_rows, ld);
 }
@@ -257,10 +279,9 @@ void CpuBackend::prepare_step(int layer, std::span<const SeqRows> seqs, const At
   PF_CHECK(!sinks_ || rope.sink_cos != nullptr, "re-indexing without angles for the sinks");
   if (select_) selection_.resize(seqs.size() * static_cast<size_t>(shape.n_kv_heads));
   if (sinks_) {
-    PF_CHECK(sink_q_
-                 .ensure(static_cast<size_t>(limits_.max_rows) *
-                         static_cast<size_t>(shape.n_heads * shape.head_dim))
-                 .ok(),
+    const size_t heads = static_cast<size_t>(limits_.max_rows) * static_cast<size_t>(shape.n_heads);
+    PF_CHECK(sink_q_.ensure(heads * static_cast<size_t>(shape.head_dim)).ok() &&
+                 sink_bias_.ensure(heads).ok(),
              "out of memory");
   }
 }
@@ -291,6 +312,7 @@ void CpuBackend::attention(int layer, std::span<const SeqRows> seqs, BufferId qk
                           .q_scale = k_scale(layer),
                           .out_scale = v_scale(layer),
                           .sink_q = sinks_ ? sink_q_.data() : nullptr,
+                          .sink_bias = sinks_ ? sink_bias_.data() : nullptr,
                           .selection = select_ ? selection_.data() : nullptr});
 }
 

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/attention.h"
 #include "backend/cpu/inputs.h"
+#include "backend/cpu/key_centre.h"
 #include "backend/cpu/key_reader.h"
 #include "backend/cpu/kv_arena.h"
 #include "backend/cpu/weights.h"
@@ -42,11 +43,11 @@ class CpuBackend final : public Backend {
                  VectorId k_gamma, float eps, BufferId out) override;
   void logits(std::span<const int32_t> rows, BufferId x, VectorId gamma, float eps, MatrixId head,
               float* out) override;
-  void score_keys(int layer, const TableView& table, int64_t n, const KeyCoefficients& c,
+  void score_keys(int layer, int head, const TableView& table, int64_t n, const KeyCoefficients& c,
                   float* const* out) override;
-  void key_logits(int layer, const TableView& table, int64_t n, const float* queries, int n_queries,
-                  float scale, float* out) override;
-  void read_keys(int layer, const TableView& table, int64_t n, float* out) override;
+  void key_logits(int layer, int head, const TableView& table, int64_t n, const float* queries,
+                  int n_queries, float scale, float* out) override;
+  void read_keys(int layer, int head, const TableView& table, int64_t n, float* out) override;
   void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
@@ -65,6 +66,9 @@ class CpuBackend final : public Backend {
   KvMemory kv_memory() const override { return arena_.memory() + bounds_.memory(); }
   uint64_t kv_saturated() const override { return saturated_.load(std::memory_order_relaxed); }
   uint64_t kv_resident_bytes() const override { return kv_memory().committed_bytes; }
+  void begin_key_means() override { centre_.begin(); }
+  std::vector<float> take_key_means() override { return centre_.take(); }
+  void set_key_centres(std::vector<float> centres) override { centre_.set(std::move(centres)); }
   Status enable_page_bounds() override;
   uint64_t page_bounds_bytes() const override { return bounds_.bytes_per_block(); }
   // To be called when slots of blocks [first, first + count) of a table were moved or copied;
@@ -95,7 +99,7 @@ class CpuBackend final : public Backend {
   float v_scale(int layer) const {
     return kv_.v_scale.empty() ? 1.0f : kv_.v_scale[static_cast<size_t>(layer)];
   }
-  KeyReader key_reader(int layer) const;
+  KeyReader key_reader(int layer, int head) const;
 
   // fn(row) for all rows: on the caller when the work is small, else over the pool.
   template <class F>
@@ -108,6 +112,8 @@ class CpuBackend final : public Backend {
                          const AttentionShape& shape, const RopeShape& rope, const float* q_gamma,
                          const float* k_gamma, float eps);
   void append(int layer, const SeqRows& seq, int head, float* k_rows, float* v_rows, int64_t ld);
+  void store_form(int layer, int64_t row, int64_t head, float* q, float* sink_q,
+                  const AttentionShape& shape);
   void rotate_query(const SeqRows& seq, int row, int64_t head, float* q, float* sink_q, int dim,
                     const RopeShape& rope, int layer, int n_heads);
   void select_pages_of(int layer, const SeqRows& seq, int head, const float* q,
@@ -124,12 +130,14 @@ class CpuBackend final : public Backend {
   KvArena arena_;
   KvShape kv_;
   std::atomic<uint64_t> saturated_{0};
+  KeyCentre centre_;
   StepLimits limits_;
   Inputs inputs_;
   Attention attention_;
   PageBounds bounds_;
   std::vector<PageSelection> selection_;  // [seqs][n_kv_heads] of the step
   bool select_ = false;                   // some sequence of the step reads a selection
+  FloatBuffer sink_bias_;                 // [rows][n_heads]: see Attention::Args
   FloatBuffer sink_q_;                    // [rows][n_heads * head_dim], when a sequence re-indexes
   bool sinks_ = false;
 };

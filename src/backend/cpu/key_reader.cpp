@@ -57,15 +57,22 @@ const float* KeyReader::strip(const TableView& table, int64_t slots, int64_t slo
     }
   }
   k_.unpack_keys(layout_, at, keys_.data());
+  restore();
   const int64_t there = slots - slot;
   for (size_t d = 0; there < kStrip && d < dim; ++d) {
     std::fill(keys_.data() + d * kStrip + there, keys_.data() + (d + 1) * kStrip, 0.0f);
   }
+  return keys_.data();
+}
+
+// From the store's form to the model's.
+void KeyReader::restore() {
   if (stored_.hadamard) rotate_hadamard(keys_.data(), layout_.head_dim, kStrip);
   if (stored_.scale != 1.0f) {
     for (float& key : keys_) key *= stored_.scale;
   }
-  return keys_.data();
+  if (stored_.centre == nullptr) return;
+  for (size_t i = 0; i < keys_.size(); ++i) keys_[i] += stored_.centre[i / kStrip];
 }
 
 void KeyReader::read(const TableView& table, int64_t slots, float* out) {

@@ -12,6 +12,7 @@ namespace pagefold::cpu {
 struct StoredKeys {
   bool hadamard = false;
   float scale = 1;
+  const float* centre = nullptr;  // [head_dim], taken off; null: nothing was
 };
 
 class KeyReader {
@@ -35,6 +36,7 @@ class KeyReader {
   // are not there (past `slots`, in a block that was given back) read as 0. Valid until the next
   // call.
   const float* strip(const TableView& table, int64_t slots, int64_t slot);
+  void restore();
   const std::byte* address(const TableView& table, int64_t slot) const;
   void normalise(const TableView& table, int64_t slots);
   void add_column_sums(int64_t slots, float* out) const;
