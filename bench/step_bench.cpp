@@ -29,8 +29,8 @@ constexpr int kBlockSize = 16;
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_spec(const std::string& text) {
-  Words words{{"len", "8192"}, {"batch", "1"},   {"rows", "1"},
-              {"kv", "auto"},  {"threads", "0"}, {"run", "32"}};
+  Words words{{"len", "8192"}, {"batch", "1"}, {"rows", "1"},    {"kv", "auto"},
+              {"kvv", "auto"}, {"group", "0"}, {"threads", "0"}, {"run", "32"}};
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
