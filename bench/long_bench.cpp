@@ -5,26 +5,16 @@
 // Prints one JSON object a window: tokens/s, the read bandwidth probed between two steps while the
 // engine waits, their quotient (tokens per GB read), resident bytes, and the share of the time that
 // went into scoring and moving.
-#include <chrono>
+#include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "api/loaded_model.h"
-#include "base/log.h"
-#include "base/system.h"
-#include "base/threads.h"
-#include "engine/engine.h"
+#include "long_answer.h"
 
 namespace pagefold {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Reads more memory than any cache holds, over all threads.
 class Bandwidth {
@@ -50,7 +40,7 @@ class Bandwidth {
       });
     }
     for (std::thread& t : all) t.join();
-    sink_ += sums[0];
+    sink_ = sink_ + sums[0];
     return static_cast<double>(kBytes) / seconds_since(start) * 1e-9;
   }
 
@@ -61,51 +51,20 @@ class Bandwidth {
   volatile uint64_t sink_ = 0;
 };
 
-uint64_t resident_bytes() {
-  std::FILE* f = std::fopen("/proc/self/statm", "r");
-  if (f == nullptr) return 0;
-  unsigned long size = 0, resident = 0;
-  const int n = std::fscanf(f, "%lu %lu", &size, &resident);
-  std::fclose(f);
-  return n == 2 ? resident * 4096 : 0;
-}
-
-// Passes every call on; stops for a look after each `window` of decode steps.
-class WatchedModel final : public LanguageModel {
+// Stops for a look after each `window` of decode steps.
+class Windows {
  public:
-  WatchedModel(LanguageModel& model, int64_t window, int threads)
-      : model_(model), window_(window), bandwidth_(threads) {}
+  Windows(int64_t window, int threads) : window_(window), bandwidth_(threads) {}
 
-  void watch(const EngineCore* core) { core_ = core; }
-
-  const ModelShape& shape() const override { return model_.shape(); }
-  Status init(const KvShape& kv, const StepLimits& limits) override {
-    return model_.init(kv, limits);
+  void watch(const LongAnswer* answer) { answer_ = answer; }
+  void before_step(int64_t step) {
+    steps_ = step;
+    if (step % window_ == 0) look();
   }
-  uint64_t block_bytes(const KvShape& kv) const override { return model_.block_bytes(kv); }
-  void forward(const StepBatch& batch, float* logits) override {
-    if (steps_ % window_ == 0) look();
-    ++steps_;
-    model_.forward(batch, logits);
-  }
-  void blocks_freed(std::span<const BlockId> b) override { model_.blocks_freed(b); }
-  Status blocks_taken(std::span<const BlockId> b) override { return model_.blocks_taken(b); }
-  void copy_blocks(std::span<const BlockCopy> c) override { model_.copy_blocks(c); }
-  void score_tables(const KeyScoreQuery& q, const TableView* t, ScoredKeys* out) override {
-    model_.score_tables(q, t, out);
-  }
-  void move_slots(const MovePlan& p, const TableView* t) override { model_.move_slots(p, t); }
-  Status enable_page_bounds() override { return model_.enable_page_bounds(); }
-  uint64_t release_kv(uint64_t reserve, uint64_t least) override {
-    return model_.release_kv(reserve, least);
-  }
-  KvMemory kv_memory() const override { return model_.kv_memory(); }
-  uint64_t weight_bytes() const override { return model_.weight_bytes(); }
-  uint64_t kv_resident_bytes() const override { return model_.kv_resident_bytes(); }
 
   void look() {
     const double seconds = seconds_since(last_);
-    const EngineMetrics m = core_ != nullptr ? core_->metrics() : EngineMetrics{};
+    const EngineMetrics m = answer_ != nullptr ? answer_.load()->metrics() : EngineMetrics{};
     const uint64_t resident = resident_bytes();
     const double after = bandwidth_.gb_per_s();
     if (steps_ > 0) {
@@ -125,8 +84,7 @@ class WatchedModel final : public LanguageModel {
   }
 
  private:
-  LanguageModel& model_;
-  const EngineCore* core_ = nullptr;
+  std::atomic<const LongAnswer*> answer_ = nullptr;
   int64_t window_, steps_ = 0;
   Bandwidth bandwidth_;
   double before_ = 0, scoring_ = 0, moving_ = 0;
@@ -134,65 +92,17 @@ class WatchedModel final : public LanguageModel {
 };
 
 Status run(int argc, char** argv) {
-  if (argc < 2) return bad_input("usage: long_bench MODEL [key=value ...]");
-  EngineOptions options;
-  options.model = argv[1];
-  int64_t tokens = 32000, window = 1000;
-  KvOptions kv;
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i];
-    const size_t eq = std::min(word.find('='), word.size() - 1);
-    const std::string key = word.substr(0, eq), value = word.substr(eq + 1);
-    if (key.starts_with("kv."))
-      kv[key.substr(3)] = value;
-    else if (key == "tokens")
-      tokens = std::stoll(value);
-    else if (key == "window")
-      window = std::max<int64_t>(1, std::stoll(value));
-    else if (key == "kv")
-      options.kv_cache_dtype = value;
-    else if (key == "threads")
-      options.threads = std::stoi(value);
-    else
-      return bad_input("unknown option '{}'", word);
-  }
-  log::set_level(log::Level::error);
-  options.max_model_len = tokens + 64;
-  options.allow_long_context = true;
-  options.max_num_seqs = 1;
-  PF_ASSIGN(const LoadedModel model, load_model(options));
-  WatchedModel watched(*model.network, window,
-                       options.threads > 0 ? options.threads : usable_cores());
-  PF_ASSIGN(const EngineConfig config,
-            resolve_config(options, watched.shape(), model.kv, available_memory()));
-  PF_ASSIGN(const std::unique_ptr<EngineCore> core, EngineCore::start(watched, config));
-  watched.watch(core.get());
-  Request r;
-  r.id = "long";
-  r.kv = kv;
-  r.tokens = {1, 28, 339, 12};
-  r.sampling.temperature = 0;
-  r.sampling.max_tokens = tokens;
-  r.sampling.ignore_eos = true;
-  PF_ASSIGN(const std::shared_ptr<Generation> g, core->submit(std::move(r)));
-  std::vector<TokenEvent> events;
-  while (!g->finished()) {
-    g->wait();
-    events.clear();
-    g->poll(events);
-  }
-  if (g->result().reason != FinishReason::length)
-    return bad_data("the answer ended early: {}", g->result().error);
-  watched.look();
-  return ok_status();
+  PF_ASSIGN(const LongOptions o, parse_long_options(argc, argv));
+  Windows windows(o.window, o.threads());
+  PF_ASSIGN(const std::unique_ptr<LongAnswer> answer,
+            LongAnswer::start(o, o.tokens, [&](int64_t step) { windows.before_step(step); }));
+  windows.watch(answer.get());
+  return answer->wait();
 }
 
 }  // namespace
 }  // namespace pagefold
 
 int main(int argc, char** argv) {
-  const pagefold::Status s = pagefold::run(argc, argv);
-  if (s.ok()) return 0;
-  std::fprintf(stderr, "error: %s\n", pagefold::message_of(s).c_str());
-  return 1;
+  return pagefold::report_status([&] { return pagefold::run(argc, argv); });
 }
