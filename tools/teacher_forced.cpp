@@ -130,6 +130,13 @@ Result<std::vector<int32_t>> read_tokens(const char* path, size_t most) {
   return tokens;
 }
 
+Result<MappedFile> open_reference(const char* path, size_t tokens, int64_t vocab) {
+  PF_ASSIGN(MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() < tokens * static_cast<size_t>(vocab) * sizeof(float))
+    return bad_data("{}: fewer rows than {} tokens of {} logits", path, tokens, vocab);
+  return file;
+}
+
 NetworkOptions network_options(Words& o, DType dtype) {
   const int threads = std::stoi(o["threads"]);
   return {.backend = {.isa = o["isa"],
@@ -156,7 +163,7 @@ Status run(int argc, char** argv) {
   MappedFile reference;
   const bool compare = std::string_view(argv[3]) != "-";
   if (compare) {
-    PF_ASSIGN(reference, MappedFile::open(argv[3]));
+    PF_ASSIGN(reference, open_reference(argv[3], tokens.size(), model->shape().vocab_size));
   }
 
   LogitsFile out;
@@ -199,6 +206,7 @@ Status run(int argc, char** argv) {
   }
   std::printf("load %.2f s, %.1f tokens/s%s\n", load_s, static_cast<double>(n) / seconds,
               compare ? " (all logits)" : "");
+  std::printf("weights %llu bytes\n", static_cast<unsigned long long>(model->weight_bytes()));
   std::printf("kv %s, %llu bytes a token, %llu elements cut off\n", format.name().c_str(),
               static_cast<unsigned long long>(kv.block_bytes() / 16 *
                                               static_cast<uint64_t>(s.n_layers * s.n_kv_heads)),
