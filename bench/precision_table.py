@@ -171,7 +171,7 @@ def main():
     parser.add_argument("steps", nargs="+", choices=["make", "quality", "speed", "table"])
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints, about 1 GB")
     parser.add_argument("--build", type=Path, default=ROOT / "build/release/bin")
-    parser.add_argument("--tokens", type=int, default=1024, help="of the text, for quality")
+    parser.add_argument("--tokens", type=int, default=512, help="of the text, for quality")
     args = parser.parse_args()
     for step in args.steps:
         {"make": make, "quality": quality, "speed": speed, "table": table}[step](args)
