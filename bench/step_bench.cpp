@@ -3,7 +3,7 @@
 //
 //   step_bench MODEL SPEC [SPEC ...] [repeat=20]
 //   SPEC = key=value,key=value ...  len (tokens a sequence, 8192) batch (1) rows (1, of each
-//          sequence) kv (auto) kvv (auto) group (0) threads (0)
+//          sequence) kv (auto) kvv (auto) group (0) threads (0) run (32) model (another than MODEL)
 //
 // The specs take turns (A B A B ...); prints the median step in milliseconds of each, tokens a
 // second, bytes of the cache read a second, and the ratio to the first. Blocks lie as the engine
@@ -29,8 +29,8 @@ constexpr int kBlockSize = 16;
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_spec(const std::string& text) {
-  Words words{{"len", "8192"}, {"batch", "1"}, {"rows", "1"},    {"kv", "auto"},
-              {"kvv", "auto"}, {"group", "0"}, {"threads", "0"}, {"run", "32"}};
+  Words words{{"len", "8192"}, {"batch", "1"}, {"rows", "1"},    {"kv", "auto"}, {"kvv", "auto"},
+              {"group", "0"},  {"run", "32"},  {"threads", "0"}, {"model", ""}};
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
@@ -53,7 +53,7 @@ class Bench {
     b->rows_ = std::stoi(words.at("rows"));
     b->run_ = std::max(1, std::stoi(words.at("run")));
     EngineOptions options;
-    options.model = model;
+    options.model = words.at("model").empty() ? model : words.at("model");
     options.kv_cache_dtype = words.at("kv");
     options.kv_cache_dtype_v = words.at("kvv");
     options.kv_cache_group = std::stoi(words.at("group"));

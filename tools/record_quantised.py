@@ -10,6 +10,8 @@ the libraries that define them, with the logits of the weights that the same lib
     ct_w4a16_asym  compressed-tensors: pack-quantized, 4 bit, zero points, groups of 32
     gptq_act       GPTQModel's packer: 4 bit, asymmetric, act-order, groups of 16, format v2
     awq            GPTQModel's AWQ packer: 4 bit, zero points, groups of 32
+    ct_fp8         compressed-tensors: float-quantized, e4m3, a bfloat16 scale a row
+    fp8_block      e4m3 by torch's own conversion, blocks of 32 x 32, as Transformers' fp8 layers hold them
 
 A folder holds config.json, model.safetensors and logits.json: tokens, and float32 logits (base64) that
 Transformers gives with the unpacked weights. Rounding to integers is plain nearest rounding in groups:
@@ -109,6 +111,25 @@ def awq(weight):
     return tensors, dequantize_gemm(qweight, qzeros, scales.float(), 4, 32).float().T.contiguous()
 
 
+def ct_fp8(weight):
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import dequantize, quantize
+    args = QuantizationArgs(num_bits=8, type="float", strategy="channel", symmetric=True)
+    scale = (weight.abs().amax(-1, keepdim=True) / 448).bfloat16()
+    zero = torch.zeros_like(scale)
+    q = quantize(weight, scale.float(), zero.float(), args, dtype=torch.float8_e4m3fn)
+    return {"weight": q, "weight_scale": scale}, dequantize(q, scale.float(), zero.float(), args=args, dtype=torch.float32)
+
+
+def fp8_block(weight):
+    n, k = weight.shape
+    blocks = weight.reshape((n + 31) // 32, min(n, 32), k // 32, 32)
+    scale = blocks.abs().amax((1, 3), keepdim=True) / 448
+    q = (blocks / scale).to(torch.float8_e4m3fn)
+    unpacked = (q.float() * scale).reshape(n, k)
+    return {"weight": q.reshape(n, k), "weight_scale_inv": scale[:, 0, :, 0].float()}, unpacked
+
+
 CONFIGS = {
     "bnb_nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False,
                 "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
@@ -118,6 +139,12 @@ CONFIGS = {
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
             "num_bits": 4, "type": "int", "symmetric": False, "strategy": "group",
             "group_size": 32}}}},
+    "ct_fp8": {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+            "num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel", "dynamic": False},
+            "input_activations": {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "token", "dynamic": True}}}},
+    "fp8_block": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]},
     "gptq_act": {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True, "sym": False,
                  "checkpoint_format": "gptq_v2"},
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True,

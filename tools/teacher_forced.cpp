@@ -1,5 +1,5 @@
 // Teacher-forced logits of a model over given tokens, compared with a reference: mean KLD, 99 %
-// KLD, top-1 agreement.
+// KLD, top-1 agreement; and the perplexity of the tokens.
 //   teacher_forced MODEL TOKENS.i32 REFERENCE.f32 [key=value ...]
 // keys: dtype kv kvv kvgroup hadamard and centre (auto, 0, 1) activations chunk threads isa tokens
 // (the first ones alone) out (a file for the logits). REFERENCE: [tokens][vocab] float32 from
@@ -47,11 +47,18 @@ void log_softmax(const float* x, int64_t n, std::vector<double>& out) {
 
 struct Comparison {
   std::vector<double> kld;
-  int64_t agree = 0;
-  void add(const float* reference, const float* ours, int64_t n) {
+  int64_t agree = 0, predicted = 0;
+  double log_loss = 0;
+  // next: the token that follows, or negative.
+  void add(const float* reference, const float* ours, int64_t n, int32_t next) {
     std::vector<double> p, q;
-    log_softmax(reference, n, p);
     log_softmax(ours, n, q);
+    if (next >= 0) {
+      log_loss -= q[static_cast<size_t>(next)];
+      ++predicted;
+    }
+    if (reference == nullptr) return;
+    log_softmax(reference, n, p);
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
     kld.push_back(sum);
@@ -59,6 +66,9 @@ struct Comparison {
              std::max_element(ours, ours + n) - ours;
   }
   void print() {
+    if (predicted > 0)
+      std::printf("perplexity %.4f\n", std::exp(log_loss / static_cast<double>(predicted)));
+    if (kld.empty()) return;
     double mean = 0;
     for (const double k : kld) mean += k / static_cast<double>(kld.size());
     std::sort(kld.begin(), kld.end());
@@ -120,6 +130,13 @@ Result<std::vector<int32_t>> read_tokens(const char* path, size_t most) {
   return tokens;
 }
 
+Result<MappedFile> open_reference(const char* path, size_t tokens, int64_t vocab) {
+  PF_ASSIGN(MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() < tokens * static_cast<size_t>(vocab) * sizeof(float))
+    return bad_data("{}: fewer rows than {} tokens of {} logits", path, tokens, vocab);
+  return file;
+}
+
 NetworkOptions network_options(Words& o, DType dtype) {
   const int threads = std::stoi(o["threads"]);
   return {.backend = {.isa = o["isa"],
@@ -146,7 +163,7 @@ Status run(int argc, char** argv) {
   MappedFile reference;
   const bool compare = std::string_view(argv[3]) != "-";
   if (compare) {
-    PF_ASSIGN(reference, MappedFile::open(argv[3]));
+    PF_ASSIGN(reference, open_reference(argv[3], tokens.size(), model->shape().vocab_size));
   }
 
   LogitsFile out;
@@ -180,19 +197,21 @@ Status run(int argc, char** argv) {
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (TableView& v : tables.views) v.len += rows;
     out.add(logits.data(), wanted.size() * static_cast<size_t>(s.vocab_size));
-    for (int r = 0; compare && r < rows; ++r) {
-      const auto* ref =
-          reinterpret_cast<const float*>(reference.bytes().data()) + (at + r) * s.vocab_size;
-      result.add(ref, logits.data() + r * s.vocab_size, s.vocab_size);
+    const auto* ref = reinterpret_cast<const float*>(reference.bytes().data());
+    for (int r = 0; (compare || out.wanted()) && r < rows; ++r) {
+      const int64_t row = at + r;
+      result.add(compare ? ref + row * s.vocab_size : nullptr, logits.data() + r * s.vocab_size,
+                 s.vocab_size, row + 1 < n ? tokens[static_cast<size_t>(row + 1)] : -1);
     }
   }
   std::printf("load %.2f s, %.1f tokens/s%s\n", load_s, static_cast<double>(n) / seconds,
               compare ? " (all logits)" : "");
+  std::printf("weights %llu bytes\n", static_cast<unsigned long long>(model->weight_bytes()));
   std::printf("kv %s, %llu bytes a token, %llu elements cut off\n", format.name().c_str(),
               static_cast<unsigned long long>(kv.block_bytes() / 16 *
                                               static_cast<uint64_t>(s.n_layers * s.n_kv_heads)),
               static_cast<unsigned long long>(model->kv_saturated()));
-  if (compare) result.print();
+  result.print();
   return ok_status();
 }
 

@@ -24,13 +24,6 @@ Status resolve_types(const EngineOptions& options, const ModelFiles& files, Load
   return ok_status();
 }
 
-Result<Activations> parse_activations(const std::string& word) {
-  if (word == "auto") return Activations::automatic;
-  if (word == "int8") return Activations::int8;
-  if (word == "16") return Activations::bits16;
-  return bad_input("--activations: unknown value '{}': use auto, 16 or int8", word);
-}
-
 Status load_text(const ModelFiles& files, LoadedModel& m) {
   if (files.gguf) {
     PF_ASSIGN(GgufTokenizerSpec spec, gguf_tokenizer_spec(*files.gguf));

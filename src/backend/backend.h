@@ -75,8 +75,8 @@ struct KvShape {
   DType k_dtype = DType::bf16, v_dtype = DType::bf16;
   uint32_t n_blocks = 0;  // blocks of one (layer, KV head) each
   int group = 0;          // elements that share a scale in int8 and int4; 0: the whole head
-  // Keys (and queries) are rotated by a block-Hadamard matrix before they are stored: int4 loses
-  // less where no dimension stands out. What reads keys for a policy turns them back.
+  // Keys (and queries) are rotated by a block-Hadamard matrix before they are stored: int4
+  // and fp8 lose less where no dimension stands out. What reads keys for a policy turns them back.
   bool hadamard_keys = false;
   // fp8: value = code * scale, one a layer; empty: 1.
   std::vector<float> k_scale, v_scale;

@@ -15,7 +15,7 @@ namespace pagefold {
 struct KvFormat {
   DType k = DType::bf16, v = DType::bf16;
   int group = 0;  // elements that share a scale in int8 and int4; 0: the token's whole head
-  // Keys and queries are rotated by a block-Hadamard matrix: int4 keys.
+  // Keys and queries are rotated by a block-Hadamard matrix: int4 and fp8 keys.
   bool hadamard_keys = false;
   // What all keys of a head share is taken off before they are stored: all types of 8 bits or less.
   bool centred_keys = false;
@@ -29,7 +29,7 @@ struct KvFormat {
       : k(keys),
         v(values),
         group(shared),
-        hadamard_keys(keys == DType::int4),
+        hadamard_keys(keys == DType::int4 || dtype_is_fp8(keys)),
         centred_keys(dtype_bits(keys) <= 8) {}
 
   // Bytes of one token's key and value of one KV head, scales and zero points included.

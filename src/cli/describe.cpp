@@ -21,8 +21,8 @@ void add_tensors(const std::vector<TensorInfo>& infos, ModelDescription& out) {
     const TensorTypeInfo& type = tensor_type_info(info.type);
     out.tensors.push_back({info.name, std::string(type.name), info.shape, info.data.size(),
                            info.elements(), weights_in(info, out.quant)});
-    if (type.block_elements > 1) out.block_quantised = true;
   }
+  out.types = tensor_types(infos);
   out.stored.tensors = stored_matrix_type(infos);
 }
 

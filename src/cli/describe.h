@@ -35,7 +35,7 @@ struct ModelDescription {
   double rope_base = 0;
   StoredTypes stored;
   KvRecipe kv;
-  bool block_quantised = false;
+  std::vector<TensorType> types;                              // of the tensors, each once
   QuantConfig quant;                                          // of the weights
   std::string quant_problem;                                  // why they cannot be read, or empty
   std::vector<std::pair<std::string, std::string>> metadata;  // key, short form of the value

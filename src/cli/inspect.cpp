@@ -23,9 +23,9 @@ Result<Controls> resolve(const ModelDescription& d, const InspectCommand& comman
   PF_ASSIGN(c.kv, resolve_kv_format(command.kv, c.dtype, d.kv));
   PF_ASSIGN(const QuantConfig quant, choose_quantization(command.quantization, d.quant));
   c.quantization = quant.description();
-  c.activations = command.activations;
-  if (c.activations == "auto")
-    c.activations = d.block_quantised || quant.int8_inputs() ? "int8" : "16";
+  PF_ASSIGN(const Activations wanted, parse_activations(command.activations));
+  PF_ASSIGN(const Activations a, choose_activations(quant, d.types, wanted));
+  c.activations = a == Activations::int8 ? "int8" : "16";
   return c;
 }
 

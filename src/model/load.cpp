@@ -1,6 +1,7 @@
 #include "model/load.h"
 
-#include "formats/quant/bitsandbytes.h"
+#include <algorithm>
+
 #include "model/kv_recipe.h"
 
 namespace pagefold {
@@ -75,21 +76,16 @@ StoredTypes stored_types(const ModelFiles& files) {
           files.config.shape.architecture};
 }
 
-Status check_activations(const ModelFiles& files, Activations wanted) {
-  std::vector<WeightScheme> schemes = {files.quant.scheme};
-  for (const QuantConfig::Rule& rule : files.quant.rules) schemes.push_back(rule.scheme);
-  for (const WeightScheme& s : schemes) {
-    QuantSource source;
-    if (s.layout == WeightLayout::fp8 || s.layout == WeightLayout::to_fp8) {
-      source.values = QuantValues::fp8;
-    } else if (s.layout == WeightLayout::bnb4 || s.layout == WeightLayout::to_nf4) {
-      source.bits = 4;
-      source.values = QuantValues::table;
-      source.table = nf4_table();
-    }
-    PF_TRY(resolve_activations(source, wanted).status());
+std::vector<TensorType> tensor_types(std::span<const TensorInfo> tensors) {
+  std::vector<TensorType> types;
+  for (const TensorInfo& t : tensors) {
+    if (std::find(types.begin(), types.end(), t.type) == types.end()) types.push_back(t.type);
   }
-  return ok_status();
+  return types;
+}
+
+Status check_activations(const ModelFiles& files, Activations wanted) {
+  return choose_activations(files.quant, tensor_types(files.tensors()), wanted).status();
 }
 
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,

@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "model/dtype_choice.h"
 #include "model/forward.h"
+#include "model/quant/activation_choice.h"
 
 namespace pagefold {
 
@@ -37,6 +39,9 @@ Result<QuantConfig> read_quant_config(const std::filesystem::path& folder, const
 // For choose_dtype: StoredTypes::tensors, and all of them.
 std::optional<DType> stored_matrix_type(std::span<const TensorInfo> tensors);
 StoredTypes stored_types(const ModelFiles& files);
+
+// Each once.
+std::vector<TensorType> tensor_types(std::span<const TensorInfo> tensors);
 
 // int8 inputs that a format cannot be multiplied with: the error that loading would give, at once.
 Status check_activations(const ModelFiles& files, Activations wanted);

@@ -17,6 +17,18 @@ Status wrong_shape(const TensorInfo& t, std::string_view expected) {
 
 }  // namespace
 
+std::optional<QuantSource> block_source(TensorType type) {
+  const BlockTypeTraits* b = block_type_traits(type);
+  if (b == nullptr) return std::nullopt;
+  QuantSource q{
+      .bits = b->bits, .group = b->group, .has_min = b->has_min, .scale_f16 = b->scale_f16};
+  if (b->table != nullptr) {
+    q.values = QuantValues::table;
+    q.table = *b->table;
+  }
+  return q;
+}
+
 Result<TensorSource> TensorSource::make(const TensorInfo& tensor, int64_t n_out, int64_t n_in) {
   if (tensor.shape != std::vector<int64_t>{n_out, n_in})
     return wrong_shape(tensor, fmt::format("[{}, {}]", n_out, n_in));
@@ -30,14 +42,9 @@ Result<TensorSource> TensorSource::make(const TensorInfo& tensor, int64_t n_out,
   s.n_out_ = n_out;
   s.n_in_ = n_in;
   s.row_bytes_ = n_in / type.block_elements * type.block_bytes;
-  if (const BlockTypeTraits* q = block_type_traits(tensor.type)) {
+  if (const auto quant = block_source(tensor.type)) {
     s.is_quant_ = true;
-    s.quant_ = {
-        .bits = q->bits, .group = q->group, .has_min = q->has_min, .scale_f16 = q->scale_f16};
-    if (q->table) {
-      s.quant_.values = QuantValues::table;
-      s.quant_.table = *q->table;
-    }
+    s.quant_ = *quant;
   }
   return s;
 }

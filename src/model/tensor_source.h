@@ -1,12 +1,17 @@
 // A file's tensor as the backend reads it, row by row.
 #pragma once
 
+#include <optional>
+
 #include "backend/backend.h"
 #include "base/file.h"
 #include "formats/quant/block_types.h"
 #include "formats/tensor_file.h"
 
 namespace pagefold {
+
+// How rows of a block type are given to the backend; none for types that are not quantised.
+std::optional<QuantSource> block_source(TensorType type);
 
 class LinearSource : public MatrixSource {
  public:

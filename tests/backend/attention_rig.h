@@ -30,7 +30,8 @@ struct RigOptions {
   std::optional<DType> v_dtype;  // none: as the keys
   int group = 0;
   float k_scale = 1, v_scale = 1;
-  bool centre = false;  // keys are stored without some vector a head
+  std::optional<bool> hadamard;  // none: int4 keys are rotated
+  bool centre = false;           // keys are stored without some vector a head
 };
 
 inline float through(DType type, float v) {
@@ -69,7 +70,7 @@ class Rig {
     kv.k_dtype = o.dtype;
     kv.v_dtype = o.v_dtype.value_or(o.dtype);
     kv.group = o.group;
-    kv.hadamard_keys = o.dtype == DType::int4;
+    kv.hadamard_keys = o.hadamard.value_or(o.dtype == DType::int4);
     kv.k_scale = {o.k_scale};
     kv.v_scale = {o.v_scale};
     kv.n_blocks = static_cast<uint32_t>(blocks * o.n_kv_heads + 3);

@@ -55,11 +55,12 @@ Attended attend(Rig& rig, const std::vector<float>& keys, const float* q, int64_
 
 // Keys that share a large dimension, as biases make them. The error is bounded for those that are
 // stored as they are; of centred ones as many lie far from the centre here as near.
-void check_keys(const KeyType& k, int dim, bool centre) {
+void check_keys(const KeyType& k, int dim, bool centre, bool rotate) {
   RigOptions o{.head_dim = dim, .dtype = k.type, .threads = 2, .max_slots = 320};
   o.v_dtype = DType::f32;
   o.group = k.group;
   o.centre = centre;
+  o.hadamard = rotate;
   if (dtype_is_fp8(k.type)) o.k_scale = 0.37f;
   Rig rig(o);
   for (int row = 0; row < o.max_slots; ++row)
@@ -97,7 +98,8 @@ TEST(KvTypes, KeysComeBackAndAreWhatAttentionSees) {
     for (const int dim : {64, 80, 96}) {
       for (const bool centre : {false, true}) {
         SCOPED_TRACE(named(k, dim) + (centre ? " centred" : ""));
-        check_keys(k, dim, centre);
+        check_keys(k, dim, centre, KvFormat(k.type).hadamard_keys);
+        if (dtype_is_fp8(k.type)) check_keys(k, dim, centre, false);
       }
     }
   }
@@ -187,6 +189,7 @@ TEST(KvTypes, PageBoundsHoldForTheCachedKeys) {
                    .bounds = true,
                    .max_slots = 150};
       o.group = k.group;
+      o.hadamard = KvFormat(k.type).hadamard_keys;
       if (dtype_is_fp8(k.type)) o.k_scale = 0.5f;
       Rig rig(o);
       for (const int rows : {5, 70, 1, 1, 30}) rig.step(rows);
@@ -198,7 +201,7 @@ TEST(KvTypes, PageBoundsHoldForTheCachedKeys) {
           for (int64_t s = b * block_size; s < std::min(rig.len(), (b + 1) * block_size); ++s) {
             float key[64];  // in the stored domain
             for (int d = 0; d < 64; ++d) key[d] = keys[static_cast<size_t>(s * 64 + d)] / o.k_scale;
-            if (k.type == DType::int4) cpu::rotate_hadamard(key, 64, 1);
+            if (*o.hadamard) cpu::rotate_hadamard(key, 64, 1);
             for (size_t d = 0; d < 64; ++d)
               lo[d] = std::min(lo[d], key[d]), hi[d] = std::max(hi[d], key[d]);
           }
@@ -222,6 +225,7 @@ TEST(KvTypes, QuestReadsWhatItWouldOfTheDenseCache) {
     SCOPED_TRACE(named(k, 64));
     RigOptions o{.dtype = k.type, .threads = 2, .bounds = true, .max_slots = 500};
     o.group = k.group;
+    o.hadamard = KvFormat(k.type).hadamard_keys;
     Rig all(o), some(o);
     all.step(480);
     some.step(480);
@@ -242,6 +246,7 @@ void check_sinks(DType type, bool centre) {
   RigOptions o{.dtype = type, .threads = 2, .max_slots = 320};
   o.v_dtype = DType::f32;
   o.centre = centre;
+  o.hadamard = KvFormat(type).hadamard_keys;
   Rig rig(o);
   rig.step(300);
   const int half = o.head_dim / 2;
@@ -273,7 +278,7 @@ void check_sinks(DType type, bool centre) {
 }
 
 TEST(KvTypes, SinksOfRotatedKeys) {
-  for (const DType type : {DType::f32, DType::int8, DType::int4}) {
+  for (const DType type : {DType::f32, DType::int8, DType::fp8_e4m3, DType::int4}) {
     for (const bool centre : {false, true}) check_sinks(type, centre);
   }
 }
@@ -284,6 +289,7 @@ TEST(KvTypes, ScoresSeeTheCachedKeys) {
     SCOPED_TRACE(named(k, 64));
     RigOptions o{.dtype = k.type, .max_slots = 64};
     o.group = k.group;
+    o.hadamard = KvFormat(k.type).hadamard_keys;
     o.centre = true;
     if (dtype_is_fp8(k.type)) o.k_scale = 0.37f;
     Rig rig(o);

@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("PAGEFOLD_BINARY", str(ROOT / "build/release/bin/pagefold"))
 MODEL = os.environ.get("PAGEFOLD_TEST_MODEL", "")
+FIXTURES = ROOT / "tests/model/fixtures"
 SMALL = ["--max-model-len", "512", "--kv-cache-memory-bytes", "64M", "--temperature", "0"]
 
 
@@ -41,6 +42,29 @@ class UseTest(unittest.TestCase):
         self.wrong("chat", "--kv-cache-dtype-v", "int2", says="--kv-cache-dtype-v")
         self.wrong("calibrate", "--kv-cache-group", "64", "-o", "x", says="--kv-cache-group")
         self.wrong("reclaim", "--kv-cache-group", "32", says="only int8 and int4")
+
+    def test_wrong_weights_are_refused_at_once(self):
+        """D12: the reason and what would be right, before a weight (or the tokenizer, which these have not) is read."""
+        for name, options, says in (("awq", ["-q", "gptq"], "use --quantization awq"),
+                                    ("gptq_act", ["-q", "fp8"], "use --quantization gptq"),
+                                    ("ct_fp8", ["-q", "fp8"], "use --quantization compressed-tensors"),
+                                    ("bnb_int8", ["-q", "q4_k"], "known: auto"),
+                                    ("ct_fp8", ["--activations", "int8"], "use activations auto or 16"),
+                                    ("fp8_block", ["--activations", "int8"], "use activations auto or 16"),
+                                    ("bnb_nf4", ["--activations", "int8"], "use activations auto or 16"),
+                                    ("awq", ["--kv-cache-dtype", "fp8", "--kv-cache-group", "32"], "only int8 and int4"),
+                                    ("awq", ["--dtype", "float8"], "bfloat16")):
+            start = time.monotonic()
+            self.wrong("generate", "-m", str(FIXTURES / name), "-p", "x", *options, says=says)
+            self.assertLess(time.monotonic() - start, 2)
+
+    def test_inspect_names_the_activations_that_loading_chooses(self):
+        for name, options, want in (("awq", [], "16"), ("awq", ["--activations", "int8"], "int8"), ("bnb_nf4", [], "16"),
+                                    ("bnb_int8", ["--activations", "int8"], "int8"), ("fp8_block", ["--activations", "16"], "16")):
+            done = run("inspect", str(FIXTURES / name), "--json", *options)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["controls"]["activations"], want, name)
+        self.wrong("inspect", str(FIXTURES / "ct_fp8"), "--activations", "int8", says="use activations auto or 16")
 
     def test_models_that_are_not_there(self):
         self.wrong("inspect", "absent.gguf", says="no such file", code=1)
@@ -80,6 +104,8 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(controls["kv_bytes_per_token"], 90 * (64 + 2 * 2) + 90 * (32 + 2 * 4))
         self.assertEqual([controls[k] for k in ("dtype", "kv_cache_dtype", "kv_cache_dtype_v", "kv_cache_group")],
                          ["float16", "int8", "int4", 32])
+        self.assertEqual([seen["controls"]["activations"], controls["activations"]], ["int8", "int8"])
+        self.assertEqual(json.loads(run("inspect", MODEL, "--json", "--activations", "16").stdout)["controls"]["activations"], "16")
         self.assertEqual(seen["weight_format"], "Q4_1")
         self.assertEqual(len(seen["tensors"]), 272)
         self.assertAlmostEqual(seen["bits_per_weight"], 8 * seen["weights_bytes"] / seen["parameters"])

@@ -17,7 +17,8 @@ ModelDescription described(const char* name) {
 constexpr int64_t kLinear = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32), kRest = 64 * 32 + 5 * 32;
 
 TEST(DescribeQuantised, CountsWeightsNotWords) {
-  for (const char* name : {"awq", "gptq_act", "ct_w4a16_asym", "bnb_nf4", "bnb_int8"}) {
+  for (const char* name :
+       {"awq", "gptq_act", "ct_w4a16_asym", "bnb_nf4", "bnb_int8", "ct_fp8", "fp8_block"}) {
     const ModelDescription d = described(name);
     EXPECT_EQ(d.parameters(), kLinear + kRest) << name;
     EXPECT_EQ(d.quant_problem, "") << name;

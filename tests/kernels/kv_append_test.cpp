@@ -134,6 +134,46 @@ TEST(KvAppend, WritesTheLayoutAndNothingElse) {
   }
 }
 
+struct StoreCase {
+  bool e4m3;
+  float scale, x;
+  unsigned code;
+  float restored;
+};
+constexpr StoreCase kStoreCases[] = {
+#include "fp8_store_cases.inc"
+};
+
+// Each case is a token, as key and as value.
+TEST(KvAppend, StoresTheCasesOfFp8) {
+  for (const AttentionIsa& isa : attention_isas()) {
+    for (size_t i = 0; i < std::size(kStoreCases); ++i) {
+      const StoreCase& c = kStoreCases[i];
+      const DType type = c.e4m3 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+      const KvLayout layout{type, type, 8, 16};
+      const std::vector<float> row(8, c.x);
+      const uint32_t block = 0;
+      const int slot = static_cast<int>(i % 16);
+      Aligned<std::byte> got(layout.block_bytes(), std::byte{0});
+      std::vector<std::byte> want(layout.block_bytes(), std::byte{0});
+      KvAppendArgs args;
+      args.base = got.data();
+      args.blocks = &block;
+      args.first_slot = slot;
+      args.rows = 1;
+      args.k = args.v = row.data();
+      args.ldk = args.ldv = 8;
+      args.k_scale = args.v_scale = c.scale;
+      isa.kv_append(layout, args);
+      const StripMap map{layout};
+      for (int d = 0; d < 8; ++d)
+        for (const bool keys : {true, false}) map.put_raw(want.data(), keys, d, slot, c.code);
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size()), 0) << isa.name << " case " << i;
+      ASSERT_EQ(fp8_value(type, c.code) * c.scale, c.restored) << i;
+    }
+  }
+}
+
 // A round trip is within half a step; a row of one sign, or of nothing, too.
 TEST(KvAppend, IntegersKeepHalfAStep) {
   for (const AttentionIsa& isa : attention_isas()) {

@@ -59,22 +59,10 @@ class ModelRunner {
                  .activations = p.int8 ? Activations::int8 : Activations::bits16};
     auto network = load_network(files, o);
     if (!network.ok()) throw std::runtime_error(message_of(network.status()));
-    model_ = *std::move(network);
-    const ModelShape& s = model_->shape();
-    const size_t tables = static_cast<size_t>(s.n_layers) * static_cast<size_t>(s.n_kv_heads);
-    const auto blocks = static_cast<size_t>((tokens + kBlock - 1) / kBlock);
-    // No two neighbours of a table are neighbours in the pool.
-    std::vector<BlockId> ids(tables * blocks);
-    for (size_t t = 0; t < tables; ++t) {
-      for (size_t b = 0; b < blocks; ++b)
-        ids[t * blocks + b] = static_cast<BlockId>((blocks - 1 - b) * tables + t);
-    }
-    ids_ = std::move(ids);
-    for (size_t t = 0; t < tables; ++t) views_.push_back({ids_.data() + t * blocks, 0, 0});
-    const KvShape kv = kv_shape(s, p.kv, kBlock, static_cast<uint32_t>(ids_.size()));
-    const int rows = static_cast<int>(tokens);
-    const Status status = model_->init(kv, {rows, 1, rows});
-    if (!status.ok()) throw std::runtime_error(message_of(status));
+    start(*std::move(network), tokens, p.kv);
+  }
+  ModelRunner(std::unique_ptr<TransformerModel> model, int64_t tokens, const KvFormat& kv) {
+    start(std::move(model), tokens, kv);
   }
 
   // Logits of all rows, [tokens][vocab]; the prompt goes in chunks of `chunk`.
@@ -101,6 +89,25 @@ class ModelRunner {
   TransformerModel& model() { return *model_; }
 
  private:
+  void start(std::unique_ptr<TransformerModel> model, int64_t tokens, const KvFormat& format) {
+    model_ = std::move(model);
+    const ModelShape& s = model_->shape();
+    const size_t tables = static_cast<size_t>(s.n_layers) * static_cast<size_t>(s.n_kv_heads);
+    const auto blocks = static_cast<size_t>((tokens + kBlock - 1) / kBlock);
+    // No two neighbours of a table are neighbours in the pool.
+    std::vector<BlockId> ids(tables * blocks);
+    for (size_t t = 0; t < tables; ++t) {
+      for (size_t b = 0; b < blocks; ++b)
+        ids[t * blocks + b] = static_cast<BlockId>((blocks - 1 - b) * tables + t);
+    }
+    ids_ = std::move(ids);
+    for (size_t t = 0; t < tables; ++t) views_.push_back({ids_.data() + t * blocks, 0, 0});
+    const KvShape kv = kv_shape(s, format, kBlock, static_cast<uint32_t>(ids_.size()));
+    const int rows = static_cast<int>(tokens);
+    const Status status = model_->init(kv, {rows, 1, rows});
+    if (!status.ok()) throw std::runtime_error(message_of(status));
+  }
+
   std::unique_ptr<TransformerModel> model_;
   std::vector<BlockId> ids_;
   std::vector<TableView> views_;

@@ -31,7 +31,7 @@ TEST_P(Fixtures, LogitsOfTheRecordedWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Libraries, Fixtures,
                          ::testing::Values("bnb_nf4", "bnb_int8", "ct_w4a16_asym", "gptq_act",
-                                           "awq"),
+                                           "awq", "ct_fp8", "fp8_block"),
                          [](const auto& name) { return std::string(name.param); });
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/half.h"
 #include "formats/safetensors.h"
+#include "model/quant/activation_choice.h"
 #include "model/quant/linear_source.h"
 #include "model/quant_writer.h"
 
@@ -73,6 +74,23 @@ TEST_P(Sources, RowsAreExact) {
       ASSERT_EQ(ordered(s, row), std::vector<float>(begin, begin + n_in)) << row;
     }
     EXPECT_TRUE(s.after_read().ok());
+  }
+}
+
+// What is said of a checkpoint before its weights are read is what its layers resolve to.
+TEST_P(Sources, ActivationsAreChosenAsLoadingDoes) {
+  const Layer layer(GetParam(), 64, 64);
+  const auto source = layer.source();
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto quant = parse_quant_config(layer.config, "config.json");
+  ASSERT_TRUE(quant.ok()) << quant.status();
+  for (const auto wanted : {Activations::automatic, Activations::bits16, Activations::int8}) {
+    const auto want = resolve_activations(*(*source)->quant(), wanted);
+    const auto got = choose_activations(*quant, {}, wanted);
+    ASSERT_EQ(got.ok(), want.ok()) << got.status() << want.status();
+    if (want.ok()) {
+      EXPECT_EQ(*got, *want);
+    }
   }
 }
 

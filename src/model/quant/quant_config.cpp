@@ -144,11 +144,6 @@ Result<WeightScheme> QuantConfig::scheme_of(std::string_view module) const {
   return scheme;
 }
 
-bool QuantConfig::int8_inputs() const {
-  return std::any_of(rules.begin(), rules.end(),
-                     [](const Rule& r) { return r.scheme.int8_inputs; });
-}
-
 std::string QuantConfig::description() const {
   std::string out(quant_method_name(method));
   if (method == QuantMethod::none || method == QuantMethod::gguf) return out;

@@ -60,8 +60,6 @@ struct QuantConfig {
   Result<WeightScheme> scheme_of(std::string_view module) const;
   // "awq, 4 bit, groups of 128"; "none".
   std::string description() const;
-  // Whether the linear layers' inputs are meant to be int8 (W8A8).
-  bool int8_inputs() const;
   bool quantises_at_load() const {
     return scheme.layout == WeightLayout::to_fp8 || scheme.layout == WeightLayout::to_nf4;
   }
