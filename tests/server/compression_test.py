@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import harness  # noqa: E402
-from kv_checks import BLOCK, COMPACTED, ONCE, POLICIES, check_log, check_usage  # noqa: E402
+from kv_checks import BLOCK, COMPACTED, ONCE, POLICIES, check_log, check_usage, kept_sets  # noqa: E402
 
 BUDGET = 192
 TOKENS = 420  # two compactions of those that compact every 128 tokens
@@ -236,8 +236,11 @@ def answer_of(server, ask):
     got = server.complete(ask["prompt"], return_token_ids=True, logprobs=1, ignore_eos=True,
                           **{k: v for k, v in ask.items() if k != "prompt"})
     choice, kv = got["choices"][0], got["usage"]["kv"]
-    return choice["token_ids"], choice["logprobs"]["token_logprobs"], {k: kv[k] for k in (
-        "policy", "kept_slots", "blocks", "max_head", "compactions", "moved_bytes", "freed_blocks", "blocks_read")}
+    numbers = {k: kv[k] for k in ("policy", "kept_slots", "blocks", "max_head", "compactions", "moved_bytes",
+                                  "freed_blocks", "blocks_read")}
+    # The answer comes after its lines, but a thread reads them.
+    harness.until(lambda: len(kept_sets(server.log, got["id"])) == kv["compactions"], what="its log")
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"], numbers, kept_sets(server.log, got["id"])
 
 
 def test_neighbours_change_nothing():
@@ -255,7 +258,7 @@ def test_neighbours_change_nothing():
         asks.append({"prompt": f"{i} is a number. " * (10 + i), "max_tokens": 20, "temperature": i % 2, "seed": i,
                      "kv": kv})
     assert len(asks) == 16
-    with harness.Server(*SMALL) as server:
+    with harness.Server(*SMALL, "--log-level", "debug") as server:
         alone = [answer_of(server, ask) for ask in asks]
         beside = all_at_once([lambda a=a: answer_of(server, a) for a in asks])
         for ask, one, other in zip(asks, alone, beside):

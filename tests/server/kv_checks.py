@@ -11,6 +11,7 @@ EVERY_TOKEN = ("h2o", "tova", "scissorhands")  # others: every 128 tokens
 UNEVEN = ("kvcompress", "pyramidkv", "adakv")  # tables differ in length
 COMPACTED = re.compile(r"(\S+): compacted at (\d+) tokens: (\d+) slots evicted, (\d+) moved, (\d+) blocks freed, "
                        r"(\d+) slots in (\d+) blocks kept of a budget of (\d+);")
+KEPT_SET = re.compile(r"(\S+): compacted at (\d+) tokens: .* kept set ([0-9a-f]{16})")
 BY_LAYER = re.compile(r"slots by layer \[([\d, ]+)\], by KV head \[([\d, ]+)\]")
 
 
@@ -80,3 +81,9 @@ def check_log(log, name, policy, tables, kept, budget):
         else:  # budget x KV heads in every layer
             assert layers == [budget * len(heads)] * len(layers), where
     return lines
+
+
+def kept_sets(log, name):
+    """[(tokens computed, digest of the positions kept)] of one answer."""
+    found = [m.groups() for m in map(KEPT_SET.search, log) if m and m.group(1).startswith(name)]
+    return [(int(at), digest) for _, at, digest in found]
