@@ -4,9 +4,15 @@
 // With any kv.KEY each repeat runs twice, full cache and compressed, in turn. Prints one JSON
 // object a run. Prefill: from the first step to the last first token; decode: from there to the
 // end; scoring and moving: their shares of the decode time.
+// table=on runs every policy but oracle in its own packing and the other of order and fill, and
+// prints a Markdown table of what each costs a step (prompt=2304 gen=512 kv.budget=2048
+// unless given).
+#include <sys/resource.h>
+
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +20,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "engine/engine.h"
+#include "kv/registry.h"
 
 namespace pagefold {
 namespace {
@@ -23,12 +30,23 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// CPU time of all threads.
+double cpu_seconds() {
+  rusage r{};
+  getrusage(RUSAGE_SELF, &r);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(r.ru_utime) + seconds(r.ru_stime);
+}
+
 struct Settings {
   int64_t prompt = 512, gen = 64, batch = 1, repeat = 1;
 };
 
 struct Times {
   double prefill_s = 0, decode_s = 0;
+  double prefill_cpu_s = 0, decode_cpu_s = 0;
   double scoring = 0, moving = 0;  // shares of decode_s
   uint64_t compactions = 0;
 };
@@ -37,6 +55,7 @@ Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Setting
                        const KvOptions& kv, uint64_t seed) {
   std::vector<std::shared_ptr<Generation>> all;
   const auto start = Clock::now();
+  const double cpu_start = cpu_seconds();
   for (int64_t b = 0; b < s.batch; ++b) {
     Request r;
     r.kv = kv;
@@ -65,6 +84,7 @@ Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Setting
     }
   }
   t.prefill_s = seconds_since(start);
+  t.prefill_cpu_s = cpu_seconds() - cpu_start;
   const EngineMetrics before = core.metrics();
   for (auto& g : all) {
     while (!g->finished()) {
@@ -76,6 +96,7 @@ Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Setting
       return bad_data("a request ended early: {}", g->result().error);
   }
   t.decode_s = seconds_since(start) - t.prefill_s;
+  t.decode_cpu_s = cpu_seconds() - cpu_start - t.prefill_cpu_s;
   const EngineMetrics after = core.metrics();
   t.scoring = (after.scoring_s - before.scoring_s) / t.decode_s;
   t.moving = (after.moving_s - before.moving_s) / t.decode_s;
@@ -96,12 +117,71 @@ void print(const Settings& s, const Times& t, const KvOptions& kv) {
   std::fflush(stdout);
 }
 
+// One row of the table: a decode step in wall and CPU time, the shares of it that the engine itself
+// measured, and the CPU time of the prompt against that of a full cache. A cut at the prompt's end
+// counts to the prompt.
+void print_row(const KvOptions& kv, const Settings& s, const Times& t, const Times& full) {
+  const auto of = [&](const char* key, const char* otherwise) {
+    return kv.contains(key) ? kv.at(key) : std::string(otherwise);
+  };
+  const double steps = static_cast<double>(s.gen - 1);
+  std::printf("| %s | %s | %s | %lu | %.2f | %.2f | %.2f %% | %.2f %% | %.2f %% | %.2f |\n",
+              of("policy", "full").c_str(), of("packing", "").c_str(), of("interval", "").c_str(),
+              t.compactions, t.decode_s / steps * 1e3, t.decode_cpu_s / steps * 1e3,
+              t.scoring * 100, t.moving * 100, (t.scoring + t.moving) * 100,
+              t.prefill_cpu_s / full.prefill_cpu_s);
+  std::fflush(stdout);
+}
+
+// Every policy as it comes and with the other packing; those that compact at every token also every
+// 128 tokens.
+std::vector<KvOptions> table_rows(int64_t budget) {
+  std::vector<KvOptions> rows;
+  const auto add = [&](std::string_view name, const Policy& policy) {
+    const PolicyDefaults d = policy.defaults();
+    if (d.offline) return;
+    KvOptions kv = {{"policy", std::string(name)}, {"budget", std::to_string(budget)}};
+    if (!d.evicts) {
+      if (name != "full") rows.push_back(kv);
+      return;
+    }
+    if (d.protect_prompt) kv["protect_prompt"] = "off";
+    for (const int64_t interval : {d.interval, int64_t{128}}) {
+      kv["interval"] = std::to_string(interval);
+      for (const char* packing : {"order", "fill"}) {
+        kv["packing"] = packing;
+        rows.push_back(kv);
+      }
+      if (d.interval == 128 || d.once || d.drops_half) break;
+    }
+  };
+  for (const Policy* p : all_policies()) add(p->name(), *p);
+  for (const Preset& p : all_presets()) add(p.name, *find_policy(p.policy));
+  return rows;
+}
+
+Status print_table(EngineCore& core, const LoadedModel& model, const Settings& s, int64_t budget) {
+  std::printf(
+      "| policy | packing | interval | compactions | ms a step | CPU ms a step | scoring | "
+      "moving | together | prefill CPU |\n|---|---|---|---|---|---|---|---|---|---|\n");
+  PF_ASSIGN(const Times full, run_once(core, model, s, {}, 1000));
+  print_row({}, s, full, full);
+  for (const KvOptions& kv : table_rows(budget)) {
+    PF_ASSIGN(const Times t, run_once(core, model, s, kv, 1000));
+    print_row(kv, s, t, full);
+  }
+  PF_ASSIGN(const Times again, run_once(core, model, s, {}, 1000));
+  print_row({{"policy", "full, again"}}, s, again, full);
+  return ok_status();
+}
+
 Status run(int argc, char** argv) {
   if (argc < 2) return bad_input("usage: engine_bench MODEL [key=value ...]");
   std::map<std::string, std::string> o{{"prompt", "512"}, {"gen", "64"},    {"batch", "1"},
                                        {"repeat", "1"},   {"threads", "0"}, {"kv", "auto"},
-                                       {"isa", "auto"}};
+                                       {"isa", "auto"},   {"table", "off"}};
   KvOptions kv;
+  std::set<std::string> given;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     const size_t eq = word.find('=');
@@ -112,7 +192,11 @@ Status run(int argc, char** argv) {
     if (eq == std::string::npos || !o.contains(word.substr(0, eq)))
       return bad_input("unknown option '{}'", word);
     o[word.substr(0, eq)] = word.substr(eq + 1);
+    given.insert(word.substr(0, eq));
   }
+  const bool table = o["table"] == "on";
+  if (table && !given.contains("prompt")) o["prompt"] = "2304";
+  if (table && !given.contains("gen")) o["gen"] = "512";
   const Settings s{std::stoll(o["prompt"]), std::stoll(o["gen"]), std::stoll(o["batch"]),
                    std::stoll(o["repeat"])};
   log::set_level(log::Level::warn);
@@ -130,6 +214,10 @@ Status run(int argc, char** argv) {
             EngineCore::start(*model.network, setup.config));
   PF_TRY(run_once(*core, model, {std::min<int64_t>(s.prompt, 32), 2, s.batch, 1}, {}, 1)
              .status());  // warm-up
+  if (table) {
+    const auto budget = kv.find("budget");
+    return print_table(*core, model, s, budget == kv.end() ? 2048 : std::stoll(budget->second));
+  }
   for (int64_t i = 0; i < s.repeat; ++i) {
     for (const bool compressed : {false, true}) {
       if (compressed && kv.empty()) continue;

@@ -1,10 +1,58 @@
 #include "engine/compression.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/log.h"
 
 namespace pagefold {
+namespace {
+
+// Slots of each layer and of each KV head, where a budget shares them out unevenly: what a reader
+// needs to add them up against the budget.
+std::string uneven_totals(const Sequence& s) {
+  if (s.plan->alloc->even()) return {};
+  const CacheShape& shape = s.cache.shape();
+  std::vector<int64_t> layers(static_cast<size_t>(shape.n_layers));
+  std::vector<int64_t> heads(static_cast<size_t>(shape.n_kv_heads));
+  for (int t = 0; t < shape.n_tables(); ++t) {
+    layers[static_cast<size_t>(t / shape.n_kv_heads)] += s.cache.live_slots(t);
+    heads[static_cast<size_t>(t % shape.n_kv_heads)] += s.cache.live_slots(t);
+  }
+  return fmt::format("; slots by layer {}, by KV head {}", layers, heads);
+}
+
+// FNV-1a over the positions that every table kept: two answers that kept the same tokens say the
+// same.
+uint64_t kept_set(const Sequence& s) {
+  const SequenceSignals& signals = s.compression->signals();
+  uint64_t digest = 0xcbf29ce484222325;
+  for (int t = 0; t < s.cache.shape().n_tables(); ++t) {
+    const int32_t* positions = signals.positions(t);
+    for (int64_t i = 0; i < signals.slots(t); ++i)
+      digest = (digest ^ static_cast<uint32_t>(positions[i])) * 0x100000001b3;
+    digest = (digest ^ 0xffffffff) * 0x100000001b3;  // the end of a table
+  }
+  return digest;
+}
+
+void log_compaction(const Sequence& s, const CompressionCounts& before, double scored_s,
+                    double moved_s) {
+  if (!log::enabled(log::Level::debug)) return;
+  const CompressionCounts& after = s.compression->counts();
+  log::debug(
+      "{}: compacted at {} tokens: {} slots evicted, {} moved, {} blocks freed, {} slots in {} "
+      "blocks kept of a budget of {}; scored in {:.2f} ms, moved in {:.2f} ms{}; "
+      "kept set {:016x}",
+      s.request.id, s.n_computed, after.evicted_slots - before.evicted_slots,
+      after.moved_slots - before.moved_slots, after.freed_blocks - before.freed_blocks,
+      s.cache.held_slots(), s.cache.held_blocks(),
+      budget_total(*s.plan, s.compression->model(), s.n_computed, s.n_prompt), scored_s * 1e3,
+      moved_s * 1e3, uneven_totals(s), kept_set(s));
+}
+
+}  // namespace
 
 KvModel kv_model(const ModelShape& m, int block_size) {
   KvModel kv;
@@ -96,13 +144,7 @@ bool CompactionRunner::run(Sequence& s, std::vector<BlockId>& freed,
   times_.scored_s += scored_s;
   times_.moved_s += moved_s;
   s.scored_s += scored_s;
-  const CompressionCounts& after = c.counts();
-  log::debug(
-      "{}: compacted at {} tokens: {} slots evicted, {} moved, {} blocks freed, {} slots in {} "
-      "blocks kept; scored in {:.2f} ms, moved in {:.2f} ms",
-      s.request.id, s.n_computed, after.evicted_slots - before.evicted_slots,
-      after.moved_slots - before.moved_slots, after.freed_blocks - before.freed_blocks,
-      s.cache.held_slots(), s.cache.held_blocks(), scored_s * 1e3, moved_s * 1e3);
+  log_compaction(s, before, scored_s, moved_s);
   return true;
 }
 

@@ -101,6 +101,7 @@ struct Kernels {
   void (*unpack_keys)(const KvLayout&, const std::byte* strip, float* keys);
   void (*score_strip)(const StripScoreArgs&);
   void (*dot_strips)(const StripDotArgs&);
+  void (*near_strips)(const StripNearArgs&);
   // K and V of the slots.
   void (*move_lanes)(const KvLayout&, const LaneMoves&);
   // In place: the row times the orthonormal block-Hadamard matrix (+-1 / sqrt(block)), which is its

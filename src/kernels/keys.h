@@ -38,6 +38,19 @@ struct StripDotArgs {
   int64_t ldo = 0;
 };
 
+// Which slots may be like a row: bit `lane` of out[r][s] says that the product of the codes of slot
+// rows[r] and of slot 16 (first_strip + s) + lane is above the limit. Exact integers.
+struct StripNearArgs {
+  const int8_t* codes = nullptr;  // -127..127, [strips][head_dim / 4][16][4], 64-byte aligned
+  const int32_t* sums = nullptr;  // [slots] sum of the codes of a slot
+  int head_dim = 0;               // a multiple of 4
+  const int32_t* rows = nullptr;
+  int n_rows = 0;
+  int first_strip = 0, n_strips = 0;
+  int32_t limit = 0;        // within +-2^30
+  uint16_t* out = nullptr;  // [n_rows][n_strips]
+};
+
 // Slots of one strip that go to slots of another (or the same) one; in order, none reads what an
 // earlier one wrote.
 struct LaneMoves {
@@ -54,6 +67,7 @@ struct LaneMoves {
   void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys);            \
   void score_strip(const StripScoreArgs& args);                                             \
   void dot_strips(const StripDotArgs& args);                                                \
+  void near_strips(const StripNearArgs& args);                                              \
   /* K and V of the slots. */                                                               \
   void move_lanes(const KvLayout& layout, const LaneMoves& moves);                          \
   /* In place: row times the orthonormal block-Hadamard matrix, its own inverse. Block: the \

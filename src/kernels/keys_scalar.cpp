@@ -88,6 +88,24 @@ void dot_strips(const StripDotArgs& a) {
   }
 }
 
+void near_strips(const StripNearArgs& a) {
+  const auto code = [&](int slot, int d) {
+    return int32_t{a.codes[(slot / 16 * (a.head_dim / 4) + d / 4) * 64 + slot % 16 * 4 + d % 4]};
+  };
+  for (int r = 0; r < a.n_rows; ++r) {
+    for (int s = 0; s < a.n_strips; ++s) {
+      unsigned bits = 0;
+      for (int lane = 0; lane < kStripSlots; ++lane) {
+        const int slot = (a.first_strip + s) * kStripSlots + lane;
+        int32_t dot = 0;
+        for (int d = 0; d < a.head_dim; ++d) dot += code(a.rows[r], d) * code(slot, d);
+        bits |= (dot > a.limit ? 1u : 0u) << lane;
+      }
+      a.out[r * a.n_strips + s] = static_cast<uint16_t>(bits);
+    }
+  }
+}
+
 void move_lanes(const KvLayout& layout, const LaneMoves& m) {
   for (int i = 0; i < m.n; ++i) {
     move_slot(StripPart::k_of(layout, m.from), m.from_lane[i], StripPart::k_of(layout, m.to),

@@ -12,34 +12,34 @@
 namespace pagefold {
 namespace {
 
-constexpr uint32_t kForced = 0xffffffffu;
+constexpr int32_t kForced = std::numeric_limits<int32_t>::max();
+constexpr int32_t kDead = std::numeric_limits<int32_t>::min();
 
-// Larger score, larger key. -0 and +0 are equal.
-inline uint32_t key_of(float score) {
-  const auto u = std::bit_cast<uint32_t>(score + 0.0f);
-  const uint32_t sign = static_cast<uint32_t>(-static_cast<int32_t>(u >> 31));
-  return u ^ (sign | 0x80000000u);
+// Larger score, larger key. -0 and +0 are equal. Signed, because that is what baseline vector
+// instructions compare.
+inline int32_t key_of(float score) {
+  const auto u = std::bit_cast<int32_t>(score + 0.0f);
+  return u ^ ((u >> 31) & 0x7fffffff);
 }
 
-// Branch free, so that the loops over slots vectorise.
-inline uint32_t slot_key(float score, uint8_t flags) {
-  const uint32_t forced = (flags & (kSlotProtected | kSlotPinned)) != 0 ? kForced : 0u;
-  const uint32_t alive = (flags & kSlotDead) != 0 ? 0u : kForced;
-  return (key_of(score) | forced) & alive;
+// Branch free, so that the loops over slots vectorise. No finite score has either of the two keys.
+inline int32_t slot_key(float score, uint8_t flags) {
+  const int32_t forced = (flags & (kSlotProtected | kSlotPinned)) != 0 ? kForced : key_of(score);
+  return (flags & kSlotDead) != 0 ? kDead : forced;
 }
 
 // The keep-th largest key. A sample brackets it, so that only the keys of the bracket are sorted
 // out; where the sample misleads, all of them are.
-uint32_t cut_of(const uint32_t* keys, int64_t n, int64_t keep, std::vector<uint32_t>& bucket) {
+int32_t cut_of(const int32_t* keys, int64_t n, int64_t keep, std::vector<int32_t>& bucket) {
   constexpr int64_t kSample = 64, kMargin = 8;
   bucket.resize(static_cast<size_t>(n));
   if (n >= 8 * kSample) {
-    uint32_t sample[kSample];
+    int32_t sample[kSample];
     for (int64_t i = 0; i < kSample; ++i) sample[i] = keys[i * n / kSample];
     std::sort(sample, sample + kSample, std::greater<>());
     const int64_t rank = keep * kSample / n;
-    const uint32_t high = rank < kMargin ? kForced : sample[rank - kMargin];
-    const uint32_t low = rank + kMargin >= kSample ? 0 : sample[rank + kMargin];
+    const int32_t high = rank < kMargin ? kForced : sample[rank - kMargin];
+    const int32_t low = rank + kMargin >= kSample ? kDead : sample[rank + kMargin];
     int64_t above = 0, inside = 0;
     for (int64_t i = 0; i < n; ++i) above += keys[i] > high ? 1 : 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -58,15 +58,26 @@ uint32_t cut_of(const uint32_t* keys, int64_t n, int64_t keep, std::vector<uint3
   return *nth;
 }
 
-// All but the worst slot: the usual case where one goes for one that comes.
-void drop_one(const std::vector<uint32_t>& keys, std::vector<int32_t>& out) {
-  uint32_t least = kForced;
-  for (const uint32_t k : keys) least = std::min(least, k);
+// All but the worst slot: the usual case where one goes for one that comes. Lanes of their own, so
+// that the search vectorises.
+void drop_one(const float* scores, const uint8_t* flags, int64_t n, std::vector<int32_t>& out) {
+  constexpr int64_t kLanes = 16;
+  int32_t lanes[kLanes], least = kForced;
+  std::fill_n(lanes, kLanes, kForced);
+  const int64_t whole = n / kLanes * kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) {
+      const int32_t k = slot_key(scores[i + l], flags[i + l]);
+      lanes[l] = k < lanes[l] ? k : lanes[l];
+    }
+  }
+  for (int64_t i = whole; i < n; ++i) least = std::min(least, slot_key(scores[i], flags[i]));
+  for (const int32_t k : lanes) least = std::min(least, k);
   PF_CHECK(least != kForced, "more protected slots than are kept");
-  size_t worst = keys.size() - 1;  // equal scores: the higher slot goes
-  while (keys[worst] != least) --worst;
-  std::iota(out.begin(), out.begin() + static_cast<long>(worst), 0);
-  std::iota(out.begin() + static_cast<long>(worst), out.end(), static_cast<int32_t>(worst) + 1);
+  int64_t worst = n - 1;  // equal scores: the higher slot goes
+  while (slot_key(scores[worst], flags[worst]) != least) --worst;
+  std::iota(out.begin(), out.begin() + worst, 0);
+  std::iota(out.begin() + worst, out.end(), static_cast<int32_t>(worst) + 1);
 }
 
 // Slots of the blocks that hold a protected or pinned slot: whole blocks stay for them.
@@ -83,38 +94,59 @@ int64_t slots_of_held_blocks(const std::vector<uint8_t>& flags, int block_size) 
   return slots;
 }
 
+struct Bounds {
+  int32_t last_sink, first_recent, pinned_end;  // positions
+};
+
+// Flags of slots by their positions, and how many are pinned and protected. The pointers do not
+// alias, which bytes otherwise may do with anything.
+void flag_by_position(const int32_t* __restrict positions, int64_t n, Bounds b,
+                      uint8_t* __restrict flags, int32_t& pinned, int32_t& guarded) {
+  int32_t n_pinned = 0, n_guarded = 0;
+  for (int64_t s = 0; s < n; ++s) {
+    const int32_t p = positions[s];
+    const int32_t pin = p < b.pinned_end ? 1 : 0;
+    const int32_t guard = (p < b.last_sink ? 1 : 0) | (p >= b.first_recent ? 1 : 0);
+    const int32_t only_guard = guard & ~pin;
+    n_pinned += pin;
+    n_guarded += only_guard;
+    flags[s] = static_cast<uint8_t>(pin * kSlotPinned + only_guard * kSlotProtected);
+  }
+  pinned = n_pinned;
+  guarded = n_guarded;
+}
+
 }  // namespace
 
 void pick_top(const float* scores, const uint8_t* flags, int64_t n, int64_t keep,
-              std::vector<uint32_t>& scratch, std::vector<int32_t>& out) {
+              std::vector<int32_t>& scratch, std::vector<int32_t>& out) {
   out.resize(static_cast<size_t>(keep));
   if (keep == 0) return;
   if (keep == n) {
     std::iota(out.begin(), out.end(), 0);
     return;
   }
-  scratch.resize(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) {
-    scratch[static_cast<size_t>(i)] = slot_key(scores[i], flags[i]);
-  }
   if (keep == n - 1) {
-    drop_one(scratch, out);
+    drop_one(scores, flags, n, out);
     return;
   }
-  thread_local std::vector<uint32_t> bucket;
-  const uint32_t cut = cut_of(scratch.data(), n, keep, bucket);
+  scratch.resize(static_cast<size_t>(n));
+  int32_t* keys = scratch.data();
+  for (int64_t i = 0; i < n; ++i) keys[i] = slot_key(scores[i], flags[i]);
+  thread_local std::vector<int32_t> bucket;
+  const int32_t cut = cut_of(keys, n, keep, bucket);
   int64_t better = 0;
-  for (const uint32_t k : scratch) better += k > cut ? 1 : 0;
+  for (int64_t i = 0; i < n; ++i) better += keys[i] > cut ? 1 : 0;
   int64_t ties = keep - better;
   size_t next = 0;
   for (int64_t i = 0; i < n && next < out.size(); ++i) {
-    const uint32_t k = scratch[static_cast<size_t>(i)];
+    const int32_t k = keys[i];
     const int64_t tie = k == cut && ties > 0 ? 1 : 0;
     ties -= tie;
     out[next] = static_cast<int32_t>(i);
     next += k > cut || tie != 0 ? 1 : 0;
   }
-  PF_CHECK(next == out.size() && cut != 0, "fewer slots than are to be kept");
+  PF_CHECK(next == out.size() && cut != kDead, "fewer slots than are to be kept");
 }
 
 void pick_blocks(const float* scores, const uint8_t* flags, int64_t n, int64_t keep, int block_size,
@@ -260,28 +292,30 @@ void SlotSelector::flag_slots(const KvPlan& plan, const ScheduleState& state,
     const int32_t* positions = signals.positions(t);
     auto& flags = flags_[i];
     flags.resize(static_cast<size_t>(n));
-    for (int64_t s = 0; s < n; ++s) {
-      const int32_t p = positions[s];
-      const bool guarded = p < last_sink || p >= first_recent;
-      flags[static_cast<size_t>(s)] = static_cast<uint8_t>(
-          p < pinned_end ? kSlotPinned : (guarded ? kSlotProtected : kSlotEvictable));
-    }
+    int32_t pinned = 0, guarded = 0, dead = 0;
+    flag_by_position(positions, n, {last_sink, first_recent, pinned_end}, flags.data(), pinned,
+                     guarded);
+    bool changed = false;
     if (!plan.keep.empty() && !plan.protect_prompt) {
       for (int64_t s = 0; s < n; ++s) {
         if (plan.pinned(positions[s], state.n_prompt)) flags[static_cast<size_t>(s)] = kSlotPinned;
       }
+      changed = true;
     }
     const uint32_t* live = cache.tables()[t].live;
     if (live != nullptr) {
       for (int64_t s = 0; s < n; ++s) {
         if ((live[s / 32] >> (s % 32) & 1) == 0) flags[static_cast<size_t>(s)] = kSlotDead;
       }
+      changed = true;
     }
-    int32_t dead = 0, pinned = 0, guarded = 0;
-    for (const uint8_t f : flags) {
-      dead += f == kSlotDead ? 1 : 0;
-      pinned += f == kSlotPinned ? 1 : 0;
-      guarded += f == kSlotProtected ? 1 : 0;
+    if (changed) {
+      pinned = guarded = 0;
+      for (const uint8_t f : flags) {
+        dead += f == kSlotDead ? 1 : 0;
+        pinned += f == kSlotPinned ? 1 : 0;
+        guarded += f == kSlotProtected ? 1 : 0;
+      }
     }
     live_[i] = n - dead;
     pinned_[i] = pinned;
@@ -353,7 +387,7 @@ void SlotSelector::join_scope(const KvPlan& plan, const SequenceSignals& signals
     const auto i = static_cast<size_t>(t);
     for (int64_t s = 0; s < signals.slots(t); ++s) {
       const auto p = static_cast<size_t>(signals.positions(t)[s]);
-      const float count = largest ? 1.0f : static_cast<float>(std::max(1u, scratch_[p]));
+      const float count = largest ? 1.0f : static_cast<float>(std::max(1, scratch_[p]));
       scores_[i][static_cast<size_t>(s)] = joined_[p] / count;
     }
   }
@@ -380,11 +414,16 @@ void SlotSelector::share_out(const KvPlan& plan, const ScheduleState& state) {
       masked_[i].clear();
       if (!model_.compressed(t / model_.n_kv_heads)) continue;
       const auto from = static_cast<size_t>(same_as_[i]);
+      const float* scores = scores_[from].data();
+      const uint8_t* flags = flags_[from].data();
+      masked_[i].resize(scores_[from].size());
+      float* out = masked_[i].data();
+      size_t live = 0;
       for (size_t s = 0; s < scores_[from].size(); ++s) {
-        const uint8_t f = flags_[from][s];
-        if ((f & kSlotDead) != 0) continue;
-        masked_[i].push_back(f != 0 ? std::numeric_limits<float>::infinity() : scores_[from][s]);
+        out[live] = flags[s] != 0 ? std::numeric_limits<float>::infinity() : scores[s];
+        live += (flags[s] & kSlotDead) == 0 ? 1 : 0;
       }
+      masked_[i].resize(live);
     }
     in.scores = masked_.data();
   }

@@ -16,7 +16,7 @@ namespace pagefold {
 // Picks `keep` of n slots into `out`, ascending: first all with flags protected or pinned, then the
 // highest scores; equal scores: the lower slot. Dead slots never. scratch is reused.
 void pick_top(const float* scores, const uint8_t* flags, int64_t n, int64_t keep,
-              std::vector<uint32_t>& scratch, std::vector<int32_t>& out);
+              std::vector<int32_t>& scratch, std::vector<int32_t>& out);
 // Whole blocks: drops blocks without protected slots, lowest sum of scores a slot first, while at
 // least `keep` slots stay. out: the slots that stay, ascending.
 void pick_blocks(const float* scores, const uint8_t* flags, int64_t n, int64_t keep, int block_size,
@@ -47,7 +47,7 @@ class SlotSelector {
   std::vector<std::vector<int32_t>> kept_;
   std::vector<int64_t> live_, pinned_, least_, keep_;
   std::vector<int> same_as_;  // earlier table of the scope with the same positions, or itself
-  std::vector<uint32_t> scratch_;
+  std::vector<int32_t> scratch_;
   std::vector<float> joined_;
   std::vector<std::vector<float>> masked_;
 };

@@ -119,6 +119,46 @@ TEST_P(Keys, DotsDoNotDependOnTheirNeighbours) {
   }
 }
 
+TEST_P(Keys, NearStripsCompareExactIntegers) {
+  std::mt19937 rng(8);
+  for (const int dim : {8, 40, 64, 128}) {
+    constexpr int kStripCount = 5, kCount = kStripCount * 16;
+    Aligned<int8_t> codes(static_cast<size_t>(kCount * dim));
+    for (size_t i = 0; i < codes.size(); ++i)
+      codes[i] = static_cast<int8_t>(static_cast<int>(rng() % 255) - 127);
+    // The largest products there are, of both signs.
+    std::fill_n(codes.data(), 64, int8_t{127});
+    std::fill_n(codes.data() + dim * 16, 64, int8_t{-127});
+    const auto code = [&](int slot, int d) {
+      return int32_t{
+          codes[static_cast<size_t>(slot / 16 * dim * 16 + d / 4 * 64 + slot % 16 * 4 + d % 4)]};
+    };
+    std::vector<int32_t> sums(kCount, 0), rows;
+    for (int s = 0; s < kCount; ++s) {
+      for (int d = 0; d < dim; ++d) sums[static_cast<size_t>(s)] += code(s, d);
+      rows.push_back((s * 7 + 3) % kCount);
+    }
+    for (const int n : {1, 2, 3, 9, 23, kCount}) {
+      for (const int first : {0, 3}) {
+        for (const int32_t limit : {-20000, 0, 5000, 127 * 127 * 8 - 1, 127 * 127 * dim}) {
+          const int strips = kStripCount - first;
+          std::vector<uint16_t> out(static_cast<size_t>(n * strips), 0xffff);
+          k().near_strips(
+              {codes.data(), sums.data(), dim, rows.data(), n, first, strips, limit, out.data()});
+          for (int i = 0; i < n * strips * 16; ++i) {
+            const int slot = first * 16 + i % (strips * 16);
+            int32_t dot = 0;
+            for (int d = 0; d < dim; ++d)
+              dot += code(rows[static_cast<size_t>(i / (strips * 16))], d) * code(slot, d);
+            ASSERT_EQ((out[static_cast<size_t>(i / 16)] >> (i % 16) & 1) != 0, dot > limit)
+                << dim << " " << n << " " << limit << " " << dot;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Moves must give the same bytes as appending the moved values in the first place.
 constexpr std::pair<int, int> kMoves[] = {{3, 0}, {4, 1}, {7, 2}, {12, 5}, {15, 14}};
 

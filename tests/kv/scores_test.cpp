@@ -196,7 +196,7 @@ std::vector<float> probabilities(const CaseInput& in, size_t head, int64_t query
 std::vector<int32_t> top(const std::vector<float>& scores, int64_t keep, size_t forced) {
   std::vector<uint8_t> flags(scores.size(), 0);
   std::fill(flags.end() - static_cast<long>(forced), flags.end(), kSlotProtected);
-  std::vector<uint32_t> scratch;
+  std::vector<int32_t> scratch;
   std::vector<int32_t> out;
   pick_top(scores.data(), flags.data(), static_cast<int64_t>(scores.size()), keep, scratch, out);
   return out;

@@ -206,7 +206,7 @@ TEST(TriattentionCase, UnionOverEverything) {
     }
   }
   std::vector<uint8_t> flags(12, 0);
-  std::vector<uint32_t> scratch;
+  std::vector<int32_t> scratch;
   std::vector<int32_t> kept;
   pick_top(most.data(), flags.data(), 12, 6, scratch, kept);
   EXPECT_EQ(kept, ints(s.file["selection"]["union_keep"]));

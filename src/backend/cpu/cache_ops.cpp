@@ -54,15 +54,17 @@ void score_redundancy(KeyReader& reader, const KeyScoreQuery& q, const KeyTables
                       int head, int head_dim, const ScoredKeys& out) {
   const TableView& table = keys.tables[layer * keys.n_kv_heads + head];
   const int group = keys.n_heads / keys.n_kv_heads;
-  std::vector<float> queries, dots(static_cast<size_t>(group * table.len));
+  static thread_local std::vector<float> queries, dots;  // kept: they are large
   gather_queries(q, keys, layer, head, head_dim, queries);
+  dots.resize(static_cast<size_t>(q.window * group * table.len));
+  reader.dots(table, table.len, queries.data(), q.window * group, keys.scale, dots.data(),
+              table.len);
   for (int i = 0; i < q.window; ++i) {
-    reader.dots(table, table.len, queries.data() + int64_t{i} * group * head_dim, group, keys.scale,
-                dots.data(), table.len);
+    const float* of_row = dots.data() + int64_t{i} * group * table.len;
     float* logits = out.logits + i * out.stride;
-    std::copy_n(dots.data(), table.len, logits);
+    std::copy_n(of_row, table.len, logits);
     for (int g = 1; g < group; ++g) {
-      const float* d = dots.data() + g * table.len;
+      const float* d = of_row + g * table.len;
       for (int64_t s = 0; s < table.len; ++s) logits[s] = std::max(logits[s], d[s]);
     }
     for (int64_t s = 0; table.live != nullptr && s < table.len; ++s) {

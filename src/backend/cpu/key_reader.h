@@ -38,18 +38,13 @@ class KeyReader {
   const float* strip(const TableView& table, int64_t slots, int64_t slot);
   void restore();
   const std::byte* address(const TableView& table, int64_t slot) const;
-  void normalise(const TableView& table, int64_t slots);
-  void add_column_sums(int64_t slots, float* out) const;
-  void take_newest_similar(const TableView& table, int64_t slots, float threshold, float* out);
 
   const kernels::Kernels& k_;
   const kernels::KvLayout& layout_;
   const std::byte* base_;
   StoredKeys stored_;
   std::vector<float> keys_;     // [head_dim][16]
-  std::vector<float> results_;  // rows of one strip, or of a few
-  std::vector<float> strips_;   // [strips][head_dim][16], unit length
-  std::vector<float> rows_;     // [slots][head_dim], the same
+  std::vector<float> results_;  // rows of one strip
 };
 
 }  // namespace pagefold::cpu

@@ -2,15 +2,48 @@
 // x-th block a head frees costs the score of the best slot that must go for it.
 #include <algorithm>
 #include <cmath>
+#include <queue>
+#include <vector>
 
 #include "kv/budget.h"
 
 namespace pagefold {
 namespace {
 
+// Scores of a table in ascending order, sorted only as far as they are asked for.
+class Ascending {
+ public:
+  void reset(const std::vector<float>& scores) {
+    scores_ = scores;
+    sorted_ = 0;
+  }
+  float at(int64_t i) {
+    while (i >= sorted_) {
+      const int64_t chunk = std::max<int64_t>(64, sorted_);  // doubling: n log n in all
+      const auto begin = scores_.begin() + sorted_;
+      const auto end = scores_.begin() + std::min(sorted_ + chunk, size());
+      if (end != scores_.end()) std::nth_element(begin, end, scores_.end());
+      std::sort(begin, end);
+      sorted_ = end - scores_.begin();
+    }
+    return scores_[static_cast<size_t>(i)];
+  }
+  int64_t size() const { return static_cast<int64_t>(scores_.size()); }
+
+ private:
+  std::vector<float> scores_;
+  int64_t sorted_ = 0;
+};
+
+// The next block that a table would free.
 struct BlockCost {
   float cost;
   int table;
+  int64_t evicted;  // slots gone with it
+  // For a heap with the cheapest on top; equal: the lower table.
+  bool operator<(const BlockCost& o) const {
+    return cost != o.cost ? cost > o.cost : table > o.table;
+  }
 };
 
 class Global final : public BudgetRule {
@@ -25,30 +58,28 @@ class Global final : public BudgetRule {
     const KvModel& m = in.model;
     const int64_t bs = m.block_size;
     int64_t held = 0, allowed = 0;
-    std::vector<BlockCost> costs;
-    std::vector<float> sorted;
+    std::vector<Ascending> scores(static_cast<size_t>(m.n_tables()));
+    std::priority_queue<BlockCost> costs;
+    const auto offer = [&](int t, int64_t evicted) {
+      if (evicted == 0 || evicted > in.live[t]) return;
+      const float cost = scores[static_cast<size_t>(t)].at(evicted - 1);
+      if (!std::isinf(cost)) costs.push({cost, t, evicted});  // else a protected slot would go
+    };
     for (int t = 0; t < m.n_tables(); ++t) {
       keep[t] = in.live[t];
       if (!m.compressed(t / m.n_kv_heads)) continue;
       held += (in.live[t] + bs - 1) / bs;
       allowed += in.budget + in.pinned[t];
-      sorted = in.scores[t];
-      std::sort(sorted.begin(), sorted.end());
-      for (int64_t evicted = last_block(in.live[t], bs); evicted <= in.live[t]; evicted += bs) {
-        if (evicted == 0) break;
-        const float cost = sorted[static_cast<size_t>(evicted - 1)];
-        if (std::isinf(cost)) break;  // a protected slot would go
-        costs.push_back({cost, t});
-      }
+      scores[static_cast<size_t>(t)].reset(in.scores[t]);
+      offer(t, last_block(in.live[t], bs));
     }
     allowed = (allowed + bs - 1) / bs;
-    const int64_t n = std::clamp<int64_t>(held - allowed, 0, static_cast<int64_t>(costs.size()));
-    // Costs rise within a table, so the cheapest n are a prefix of each. Equal: the lower table.
-    std::stable_sort(costs.begin(), costs.end(),
-                     [](const BlockCost& a, const BlockCost& b) { return a.cost < b.cost; });
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t& k = keep[costs[static_cast<size_t>(i)].table];
-      k -= last_block(k, bs);
+    // Costs rise within a table, so the cheapest of all are a prefix of each.
+    for (int64_t n = held - allowed; n > 0 && !costs.empty(); --n) {
+      const BlockCost next = costs.top();
+      costs.pop();
+      keep[next.table] = in.live[next.table] - next.evicted;
+      offer(next.table, next.evicted + bs);
     }
   }
 
