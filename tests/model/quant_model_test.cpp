@@ -76,7 +76,7 @@ TEST_P(QuantModels, DefaultPathStaysClose) {
 INSTANTIATE_TEST_SUITE_P(Formats, QuantModels, ::testing::ValuesIn(quant_forms()),
                          [](const auto& form) { return form.param.name; });
 
-QuantForm form_named(std::string_view name) {
+QuantForm quant_form(std::string_view name) {
   for (const QuantForm& f : quant_forms()) {
     if (f.name == name) return f;
   }
@@ -98,7 +98,7 @@ TEST(QuantSkips, LayersStayPlain) {
   };
   const auto tokens = tiny_tokens(12);
   for (const auto& c : cases) {
-    QuantPair pair(form_named(c.form), golden_model("llama").config, "layers.1.mlp");
+    QuantPair pair(quant_form(c.form), golden_model("llama").config, "layers.1.mlp");
     pair.config["quantization_config"][c.key] = c.value;
     pair.write_config();
     const auto expected = logits_of(pair.plain, tokens, 12);
@@ -107,7 +107,7 @@ TEST(QuantSkips, LayersStayPlain) {
 }
 
 TEST(QuantSkips, ASkippedLayerThatIsQuantisedIsAContradiction) {
-  QuantPair pair(form_named("awq_g32"), golden_model("llama").config);
+  QuantPair pair(quant_form("awq_g32"), golden_model("llama").config);
   pair.config["quantization_config"]["modules_to_not_convert"] = {"layers.1.mlp"};
   pair.write_config();
   const auto files = open_model(pair.quantised);
@@ -121,7 +121,7 @@ TEST(QuantSkips, ASkippedLayerThatIsQuantisedIsAContradiction) {
 TEST(QuantFiles, SettingsBesideConfigJson) {
   for (const auto& [form, file] : {std::pair{"gptq4_asym_v1", "quantize_config.json"},
                                    std::pair{"awq_g32", "quant_config.json"}}) {
-    QuantPair pair(form_named(form), golden_model("llama").config);
+    QuantPair pair(quant_form(form), golden_model("llama").config);
     Json settings = pair.config["quantization_config"];
     settings.erase("quant_method");
     pair.config.erase("quantization_config");
@@ -144,7 +144,7 @@ Status load_with(const std::filesystem::path& path, const std::string& quantizat
 }
 
 TEST(QuantFiles, QuantisesAPlainCheckpointWhileLoading) {
-  const QuantPair pair(form_named("awq_g32"), golden_model("llama").config);
+  const QuantPair pair(quant_form("awq_g32"), golden_model("llama").config);
   auto files = open_model(pair.plain);
   ASSERT_TRUE(files.ok()) << files.status();
   const auto tokens = tiny_tokens(16);
@@ -165,7 +165,7 @@ TEST(QuantFiles, QuantisesAPlainCheckpointWhileLoading) {
 }
 
 TEST(QuantFiles, RefusedBeforeWeightsAreRead) {
-  const QuantPair fp8(form_named("fp8_tensor"), golden_model("llama").config);
+  const QuantPair fp8(quant_form("fp8_tensor"), golden_model("llama").config);
   const struct {
     std::filesystem::path path;
     const char* quantization;
