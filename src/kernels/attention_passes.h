@@ -11,7 +11,11 @@
 
 // Without it g++ 12 keeps accumulators in memory: the arrays are taken apart only where their loops
 // are gone early.
+#ifdef PAGEFOLD_KEEP_LOOPS  // sanitizer builds, see packed_layout.h
+#define PF_UNROLL
+#else
 #define PF_UNROLL _Pragma("GCC unroll 8")
+#endif
 
 namespace pagefold::kernels {
 namespace {

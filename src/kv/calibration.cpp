@@ -21,7 +21,7 @@ uint64_t fnv1a(std::string_view bytes) {
 }
 
 template <class T>
-void put(std::string& out, const T* values, size_t n) {
+void append_values(std::string& out, const T* values, size_t n) {
   out.append(reinterpret_cast<const char*>(values), n * sizeof(T));
 }
 
@@ -95,16 +95,16 @@ std::string write_calibration(const CalibrationStats& s) {
   std::string out(kMagic);
   const uint32_t dims[4] = {static_cast<uint32_t>(s.n_layers), static_cast<uint32_t>(s.n_heads),
                             static_cast<uint32_t>(s.bands), static_cast<uint32_t>(s.model.size())};
-  put(out, dims, 4);
+  append_values(out, dims, 4);
   const auto rows = static_cast<uint64_t>(s.rows);
-  put(out, &rows, 1);
+  append_values(out, &rows, 1);
   out += s.model;
-  put(out, s.inv_freq.data(), s.inv_freq.size());
-  put(out, s.re.data(), s.re.size());
-  put(out, s.im.data(), s.im.size());
-  put(out, s.abs.data(), s.abs.size());
+  append_values(out, s.inv_freq.data(), s.inv_freq.size());
+  append_values(out, s.re.data(), s.re.size());
+  append_values(out, s.im.data(), s.im.size());
+  append_values(out, s.abs.data(), s.abs.size());
   const uint64_t hash = fnv1a(out);
-  put(out, &hash, 1);
+  append_values(out, &hash, 1);
   return out;
 }
 

@@ -6,8 +6,8 @@
 namespace pagefold {
 namespace {
 
-constexpr int64_t kDepth = 512;  // of k in one pass: a pair of panels stays in the cache
-constexpr int64_t kBlock = 64;   // columns of a factorisation step
+constexpr int64_t kDepth = 512;   // of k in one pass: a pair of panels stays in the cache
+constexpr int64_t kColumns = 64;  // columns of a factorisation step
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -88,8 +88,8 @@ void LinearAlgebra::add_product(int64_t m, int64_t n, int64_t k, float alpha, co
 // h becomes its lower factor l, l l^T = h. Left-looking by blocks of columns: what the columns
 // before contribute is one product, the rest of a block is done in double.
 Status LinearAlgebra::cholesky(std::vector<float>& h, int64_t n) const {
-  for (int64_t j0 = 0; j0 < n; j0 += kBlock) {
-    const int64_t width = std::min(kBlock, n - j0);
+  for (int64_t j0 = 0; j0 < n; j0 += kColumns) {
+    const int64_t width = std::min(kColumns, n - j0);
     if (j0 > 0) {
       std::vector<float> top(static_cast<size_t>(j0 * width));  // l[j0 ..][0 .. j0) transposed
       for (int64_t j = 0; j < width; ++j) {
@@ -136,8 +136,8 @@ Status LinearAlgebra::cholesky(std::vector<float>& h, int64_t n) const {
 // Block row by block row: x[I] = d^-1 (e[I] - l[I][.. I) x[.. I)), d the diagonal block.
 void LinearAlgebra::invert_lower(std::vector<float>& l, int64_t n) const {
   std::vector<float> x(l.size(), 0.0f);
-  for (int64_t i0 = 0; i0 < n; i0 += kBlock) {
-    const int64_t height = std::min(kBlock, n - i0);
+  for (int64_t i0 = 0; i0 < n; i0 += kColumns) {
+    const int64_t height = std::min(kColumns, n - i0);
     if (i0 > 0)
       add_product(height, i0, i0, -1.0f, l.data() + i0 * n, n, x.data(), n, x.data() + i0 * n, n);
     for (int64_t i = 0; i < height; ++i) x[static_cast<size_t>((i0 + i) * n + i0 + i)] = 1;

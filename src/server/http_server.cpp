@@ -20,7 +20,7 @@ namespace {
 
 using boost::system::error_code;
 using net::ip::tcp;
-constexpr auto as_result = net::as_tuple(net::use_awaitable);
+constexpr auto as_pair = net::as_tuple(net::use_awaitable);
 constexpr int kMaxRefusing = 64;  // connections that are being told 503; beyond it they are closed
 
 }  // namespace
@@ -100,13 +100,13 @@ void HttpServer::Impl::start() {
 net::awaitable<void> HttpServer::Impl::accept_loop() {
   while (!context.stopping) {
     Strand strand = net::make_strand(*context.io);
-    auto [ec, socket] = co_await acceptor.async_accept(strand, as_result);
+    auto [ec, socket] = co_await acceptor.async_accept(strand, as_pair);
     if (!ec) {
       admit(std::move(socket), std::move(strand));
     } else if (!context.stopping) {
       // Out of descriptors, or a client that left before it was accepted: neither ends the server.
       net::steady_timer pause(control, std::chrono::milliseconds(50));
-      co_await pause.async_wait(as_result);
+      co_await pause.async_wait(as_pair);
     }
   }
 }
@@ -155,19 +155,19 @@ net::awaitable<void> HttpServer::Impl::tick_loop() {
                                 10, stop_deadline_ms - HttpConnection::now_ms())));
     }
     ticker.expires_after(next);
-    co_await ticker.async_wait(as_result);
+    co_await ticker.async_wait(as_pair);
   }
   error_code ignored;
   signals.cancel(ignored);
 }
 
 net::awaitable<void> HttpServer::Impl::signal_loop() {
-  auto [ec, number] = co_await signals.async_wait(as_result);
+  auto [ec, number] = co_await signals.async_wait(as_pair);
   if (ec) co_return;
   log::info("stopping: running answers have {} s; a second signal ends at once",
             context.options.grace.count());
   begin_stop(context.options.grace);
-  std::tie(ec, number) = co_await signals.async_wait(as_result);
+  std::tie(ec, number) = co_await signals.async_wait(as_pair);
   if (!ec) std::_Exit(128 + number);
 }
 

@@ -9,7 +9,7 @@ namespace pagefold {
 namespace {
 
 constexpr size_t kMaxBlob = 16 << 20;
-constexpr size_t kMaxReplacement = 1024;
+constexpr size_t kMaxRuleText = 1024;
 constexpr size_t kShortGrapheme = 6;
 
 uint32_t little_u32(std::string_view bytes, size_t at) {
@@ -59,7 +59,7 @@ CharsMap::Rule CharsMap::find(std::string_view text, bool longest) const {
 
 std::string_view CharsMap::replacement(const Rule& rule) const {
   if (rule.offset >= texts_.size()) return {};
-  const std::string_view rest = std::string_view(texts_).substr(rule.offset, kMaxReplacement);
+  const std::string_view rest = std::string_view(texts_).substr(rule.offset, kMaxRuleText);
   return rest.substr(0, rest.find('\0'));
 }
 

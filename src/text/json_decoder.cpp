@@ -8,12 +8,12 @@
 namespace pagefold {
 namespace {
 
-constexpr size_t kMaxReplacement = 256;
+constexpr size_t kMaxDecoderText = 256;
 
 Status read_replace(const JsonNode& node, DecodeRules& rules) {
   PF_ASSIGN(const JsonNode pattern, need_field(node, "pattern"));
   PF_ASSIGN(const std::string_view content, string_field(node, "content", ""));
-  if (content.size() > kMaxReplacement)
+  if (content.size() > kMaxDecoderText)
     return bad_data("a replacement of {} bytes", content.size());
   if (!pattern.is_object() || is_absent(pattern.at_key("String"))) {
     return unsupported("decoder Replace with a pattern that is not a plain string");

@@ -10,7 +10,7 @@ namespace pagefold {
 namespace {
 
 // Bytes are tokens.
-class ByteTokenizer final : public Tokenizer {
+class BytesOnly final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, bool, bool) const override {
     std::vector<int32_t> out;
@@ -101,7 +101,7 @@ struct Rig {
     auto n = std::make_unique<SumModel>();
     network = n.get();
     model.network = std::move(n);
-    model.tokenizer = std::make_unique<ByteTokenizer>();
+    model.tokenizer = std::make_unique<BytesOnly>();
     model.name = "sums";
     model.eos_token_ids = {2};
   }

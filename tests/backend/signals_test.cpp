@@ -5,7 +5,7 @@
 namespace pagefold {
 namespace {
 
-std::vector<float> run(Rig& rig, int total, int chunk, const auto& signals_of) {
+std::vector<float> run_signals(Rig& rig, int total, int chunk, const auto& signals_of) {
   std::vector<float> out;
   while (rig.len() < total) {
     const int at = static_cast<int>(rig.len());
@@ -87,7 +87,7 @@ TEST(History, BitsAndSegmentSumsOfEveryObservedRow) {
     RigOptions o{.dtype = DType::f32, .threads = 2};
     Rig rig(o);
     Observed seen(o, kWindow, kSegments, kSegmentRows);
-    run(rig, kTotal, chunk, [&](int at, int rows) {
+    run_signals(rig, kTotal, chunk, [&](int at, int rows) {
       const int begin = std::clamp(kFirst - at, 0, rows);
       return seen.rows(begin, rows - begin, false, kPosition + at);
     });
@@ -135,7 +135,7 @@ TEST(Queries, RingKeepsTheLastRowsAndStatisticsAddUnrotated) {
       Observation observation;
       observation.ring = &queries;
       observation.stats = &sums;
-      run(rig, total, chunk, [&](int at, int rows) {
+      run_signals(rig, total, chunk, [&](int at, int rows) {
         set_angles(rig, at, rows, 0.1, rig.cos_, rig.sin_);
         observation.first_position = position + at;
         observation.stats_first_row = std::clamp(from - at, 0, rows);

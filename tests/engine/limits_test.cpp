@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::StartsWith;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-const float kNan = std::nanf("");
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+const float kNotANumber = std::nanf("");
 
 EngineConfig config() {
   EngineConfig c;
@@ -89,26 +89,26 @@ TEST(Limits, SamplingNumbers) {
       {"", set(&O::temperature, 0)},
       {"", set(&O::temperature, 5)},
       {"temperature: ", set(&O::temperature, -1)},
-      {"temperature: ", set(&O::temperature, kNan)},
-      {"temperature: ", set(&O::temperature, kInf)},
+      {"temperature: ", set(&O::temperature, kNotANumber)},
+      {"temperature: ", set(&O::temperature, kInfinity)},
       {"", set(&O::top_p, 1e-9f)},
       {"top_p: ", set(&O::top_p, 0)},
       {"top_p: ", set(&O::top_p, 1.01f)},
-      {"top_p: ", set(&O::top_p, kNan)},
+      {"top_p: ", set(&O::top_p, kNotANumber)},
       {"", set(&O::min_p, 0)},
       {"", set(&O::min_p, 1)},
       {"min_p: ", set(&O::min_p, -0.1f)},
-      {"min_p: ", set(&O::min_p, kNan)},
+      {"min_p: ", set(&O::min_p, kNotANumber)},
       {"", set(&O::repetition_penalty, 0.5f)},
       {"repetition_penalty: ", set(&O::repetition_penalty, 0)},
-      {"repetition_penalty: ", set(&O::repetition_penalty, kInf)},
-      {"repetition_penalty: ", set(&O::repetition_penalty, kNan)},
+      {"repetition_penalty: ", set(&O::repetition_penalty, kInfinity)},
+      {"repetition_penalty: ", set(&O::repetition_penalty, kNotANumber)},
       {"", set(&O::presence_penalty, -2)},
       {"presence_penalty: ", set(&O::presence_penalty, 2.1f)},
-      {"presence_penalty: ", set(&O::presence_penalty, kNan)},
+      {"presence_penalty: ", set(&O::presence_penalty, kNotANumber)},
       {"", set(&O::frequency_penalty, 2)},
       {"frequency_penalty: ", set(&O::frequency_penalty, -2.1f)},
-      {"frequency_penalty: ", set(&O::frequency_penalty, kNan)},
+      {"frequency_penalty: ", set(&O::frequency_penalty, kNotANumber)},
   };
   for (const int32_t k : {-1, 0, 1, 1000000}) {
     cases.push_back({"", [k](Request& r) { r.sampling.top_k = k; }});
@@ -128,11 +128,11 @@ TEST(Limits, TokenIdsAndStrings) {
     return [id, value](Request& r) { r.sampling.logit_bias = {{0, 0.0f}, {id, value}}; };
   };
   expect_all({
-      {"", bias(49, kInf)},
+      {"", bias(49, kInfinity)},
       {"logit_bias: token 50 is outside the vocabulary of 50 tokens", bias(50, 1)},
       {"logit_bias: token -1 is", bias(-1, 1)},
       {"logit_bias: token 2147483647 is", bias(2147483647, 1)},
-      {"logit_bias: the bias of token 3 is not a number", bias(3, kNan)},
+      {"logit_bias: the bias of token 3 is not a number", bias(3, kNotANumber)},
       {"",
        [](Request& r) {
          r.sampling.stop_token_ids = {0, 49};

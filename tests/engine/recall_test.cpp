@@ -8,7 +8,7 @@
 namespace pagefold::testing {
 namespace {
 
-constexpr int64_t kHidden = 64, kPrompt = 8000, kNeedles = 16;
+constexpr int64_t kHidden = 64, kRecallPrompt = 8000, kNeedles = 16;
 constexpr int32_t kAsk = 16, kFiller = 17, kVocab = 64;
 
 // Token t is the unit vector t. A needle n has key n and asks for n + 1; kAsk asks for needle 0.
@@ -40,13 +40,13 @@ std::vector<TinyTensor> recall_tensors(const Json& config) {
 
 // Needle n ends at depth n: 0 near the prompt's end, the last near its beginning.
 std::vector<int32_t> haystack() {
-  std::vector<int32_t> tokens(kPrompt);
-  for (int64_t i = 0; i < kPrompt; ++i) {
+  std::vector<int32_t> tokens(kRecallPrompt);
+  for (int64_t i = 0; i < kRecallPrompt; ++i) {
     tokens[static_cast<size_t>(i)] =
         kFiller + static_cast<int32_t>(mix(1, static_cast<uint64_t>(i)) % 40);
   }
   for (int64_t n = 0; n < kNeedles; ++n) {
-    tokens[static_cast<size_t>(kPrompt - 100 - n * 490)] = static_cast<int32_t>(n);
+    tokens[static_cast<size_t>(kRecallPrompt - 100 - n * 490)] = static_cast<int32_t>(n);
   }
   tokens.back() = kAsk;
   return tokens;
@@ -64,9 +64,9 @@ class Recall : public ::testing::Test {
     WatchedModel model(recall_config(), recall_tensors(recall_config()), 1);
     Seen seen;
     model.before_forward = [&](const StepBatch& b) {
-      if (b.positions[0] == kPrompt + 20) seen.resident = model.kv_resident_bytes();
+      if (b.positions[0] == kRecallPrompt + 20) seen.resident = model.kv_resident_bytes();
     };
-    EngineConfig config = tiny_config(model.shape(), 1, 4000, kPrompt + 64);
+    EngineConfig config = tiny_config(model.shape(), 1, 4000, kRecallPrompt + 64);
     config.max_num_batched_tokens = 512;
     auto engine = EngineCore::start(model, config);
     EXPECT_TRUE(engine.ok()) << engine.status();

@@ -4,7 +4,8 @@
 namespace pagefold::testing {
 namespace {
 
-constexpr int64_t kPrompt = 512, kSequences = 6, kTables = 6, kBlockBytes = 2 * 4 * 16 * 64;
+constexpr int64_t kReclaimPrompt = 512, kSequences = 6, kReclaimTables = 6,
+                  kBlockBytes = 2 * 4 * 16 * 64;
 
 // Fills a pool, compresses everything to a quarter, and asks for what was freed.
 TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
@@ -27,7 +28,7 @@ TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
       if (decode_steps == 32) {
         resident = model.kv_resident_bytes();
         for (const SeqRows& s : b.seqs) {
-          for (int t = 0; t < kTables; ++t) held_blocks += (s.tables[t].len + 15) / 16;
+          for (int t = 0; t < kReclaimTables; ++t) held_blocks += (s.tables[t].len + 15) / 16;
         }
         auto g = core->submit(large);
         EXPECT_TRUE(g.ok()) << g.status();
@@ -39,8 +40,9 @@ TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
     };
     // Room for all prompts whole, the watermark of admission, and little else.
     EngineConfig config =
-        tiny_config(model.shape(), 16, (kPrompt / 16 + 1) * kSequences * kTables * 103 / 100, 2200);
-    config.max_num_batched_tokens = static_cast<int>(kPrompt * kSequences);
+        tiny_config(model.shape(), 16,
+                    (kReclaimPrompt / 16 + 1) * kSequences * kReclaimTables * 103 / 100, 2200);
+    config.max_num_batched_tokens = static_cast<int>(kReclaimPrompt * kSequences);
     // The engine waits in this one's only step until all others are there.
     const Request first = compressed({1}, 1, {{"policy", "full"}});
     auto engine = EngineCore::start(model, config);
@@ -50,7 +52,7 @@ TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
     ASSERT_TRUE(gate.ok()) << gate.status();
     std::vector<std::shared_ptr<Generation>> running;
     for (uint64_t i = 0; i < kSequences; ++i) {
-      auto g = core->submit(compressed(prompt_of(kPrompt, i, 160), 80, kv));
+      auto g = core->submit(compressed(prompt_of(kReclaimPrompt, i, 160), 80, kv));
       ASSERT_TRUE(g.ok()) << g.status();
       running.push_back(*g);
     }
@@ -61,14 +63,14 @@ TEST(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
     EXPECT_EQ(waited, 0) << "the newcomer was not admitted at once";
     EXPECT_EQ(core->metrics().preemptions, 0u);
 
-    constexpr uint64_t kFull = kPrompt / 16 * kSequences * kTables * kBlockBytes;
+    constexpr uint64_t kFull = kReclaimPrompt / 16 * kSequences * kReclaimTables * kBlockBytes;
     // The first look may come before the last prompt is whole.
     EXPECT_GE(filled, kFull / 100 * 95);
     // A quarter, and one block more for each sequence and table, which it is filling.
     EXPECT_LE(held_blocks * kBlockBytes,
-              static_cast<int64_t>(kFull) / 4 + kSequences * kTables * kBlockBytes);
+              static_cast<int64_t>(kFull) / 4 + kSequences * kReclaimTables * kBlockBytes);
     // In pages: also the reserve for the next interval, and what is not worth a system call.
-    const uint64_t reserve = kSequences * kTables * 2 * kBlockBytes;
+    const uint64_t reserve = kSequences * kReclaimTables * 2 * kBlockBytes;
     EXPECT_LE(resident, static_cast<uint64_t>(held_blocks) * kBlockBytes + reserve + (1 << 20));
   }
 }

@@ -6,48 +6,50 @@
 namespace pagefold::testing {
 namespace {
 
-void refused(const Bytes& bytes, std::vector<std::string> words) {
+void refused_header(const Bytes& bytes, std::vector<std::string> words) {
   words.emplace_back("bad.safetensors");
   expect_refused([&] { return SafetensorsSet::parse(bytes, "bad.safetensors"); }, words);
 }
 // One tensor "w" of these fields over `data` bytes.
 void entry_refused(std::string_view fields, size_t data, std::vector<std::string> words) {
   words.emplace_back("tensor 'w'");
-  refused(raw_safetensors(fmt::format(R"({{"w":{{{}}}}})", fields), Bytes(data)), words);
+  refused_header(raw_safetensors(fmt::format(R"({{"w":{{{}}}}})", fields), Bytes(data)), words);
 }
 
 TEST(SafetensorsHostile, HeaderLength) {
-  refused({}, {"not a safetensors file", "0 bytes"});
-  refused(Bytes(7), {"7 bytes"});
+  refused_header({}, {"not a safetensors file", "0 bytes"});
+  refused_header(Bytes(7), {"7 bytes"});
   Bytes bytes;
   append_raw(bytes, ~uint64_t{0});
   append_text(bytes, "{}");
-  refused(bytes, {"header length 18446744073709551615", "only 2 more"});
+  refused_header(bytes, {"header length 18446744073709551615", "only 2 more"});
   bytes.clear();
   append_raw(bytes, uint64_t{3});
   append_text(bytes, "{}");
-  refused(bytes, {"header length 3", "only 2 more"});
-  refused(raw_safetensors(""), {"does not begin with '{'"});
-  refused(raw_safetensors(" {}"), {"does not begin with '{'"});
+  refused_header(bytes, {"header length 3", "only 2 more"});
+  refused_header(raw_safetensors(""), {"does not begin with '{'"});
+  refused_header(raw_safetensors(" {}"), {"does not begin with '{'"});
   std::string large = "{}";
   large.resize((size_t{16} << 20) + 1, ' ');
-  refused(raw_safetensors(large), {"header length 16777217", "limit"});
+  refused_header(raw_safetensors(large), {"header length 16777217", "limit"});
 }
 
 TEST(SafetensorsHostile, Json) {
-  refused(raw_safetensors("{\"a\""), {"header", "invalid JSON"});
-  refused(raw_safetensors("{}{}"), {"header", "invalid JSON"});
-  refused(raw_safetensors("{" + std::string(100000, '[')), {"header", "invalid JSON"});
-  refused(raw_safetensors("{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}"),
-          {"header", "invalid JSON"});
-  refused(raw_safetensors("{\"\xff\":1}"), {"header", "invalid JSON"});
-  refused(raw_safetensors(R"({"w":1})"), {"tensor 'w'", "not an object"});
-  refused(raw_safetensors(R"({"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", Bytes(1)),
-          {"empty name"});
-  refused(raw_safetensors(R"({"__metadata__":[]})"), {"__metadata__", "not an object"});
-  refused(raw_safetensors(R"({"__metadata__":{"a":1}})"), {"__metadata__", "'a' is not a string"});
-  refused(raw_safetensors(R"({"__metadata__":{},"__metadata__":{}})"),
-          {"__metadata__ occurs twice"});
+  refused_header(raw_safetensors("{\"a\""), {"header", "invalid JSON"});
+  refused_header(raw_safetensors("{}{}"), {"header", "invalid JSON"});
+  refused_header(raw_safetensors("{" + std::string(100000, '[')), {"header", "invalid JSON"});
+  refused_header(raw_safetensors("{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}"),
+                 {"header", "invalid JSON"});
+  refused_header(raw_safetensors("{\"\xff\":1}"), {"header", "invalid JSON"});
+  refused_header(raw_safetensors(R"({"w":1})"), {"tensor 'w'", "not an object"});
+  refused_header(
+      raw_safetensors(R"({"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", Bytes(1)),
+      {"empty name"});
+  refused_header(raw_safetensors(R"({"__metadata__":[]})"), {"__metadata__", "not an object"});
+  refused_header(raw_safetensors(R"({"__metadata__":{"a":1}})"),
+                 {"__metadata__", "'a' is not a string"});
+  refused_header(raw_safetensors(R"({"__metadata__":{},"__metadata__":{}})"),
+                 {"__metadata__ occurs twice"});
 }
 
 TEST(SafetensorsHostile, Fields) {
@@ -97,17 +99,17 @@ TEST(SafetensorsHostile, Offsets) {
                        R"("b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
                        end - begin, begin, end);
   };
-  refused(raw_safetensors(two(2, 6), Bytes(6)), {"tensor 'b'", "begin at 2", "ends at 4"});
-  refused(raw_safetensors(two(0, 4), Bytes(4)), {"begin at 0", "ends at 4"});
-  refused(raw_safetensors(two(5, 9), Bytes(9)), {"tensor 'b'", "begin at 5"});
-  refused(raw_safetensors(two(4, 8), Bytes(9)), {"cover 8 bytes", "has 9"});
+  refused_header(raw_safetensors(two(2, 6), Bytes(6)), {"tensor 'b'", "begin at 2", "ends at 4"});
+  refused_header(raw_safetensors(two(0, 4), Bytes(4)), {"begin at 0", "ends at 4"});
+  refused_header(raw_safetensors(two(5, 9), Bytes(9)), {"tensor 'b'", "begin at 5"});
+  refused_header(raw_safetensors(two(4, 8), Bytes(9)), {"cover 8 bytes", "has 9"});
 }
 
 TEST(SafetensorsHostile, DuplicateNames) {
-  refused(raw_safetensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                          R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-                          Bytes(2)),
-          {"tensor 'w' occurs twice"});
+  refused_header(raw_safetensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                 R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                                 Bytes(2)),
+                 {"tensor 'w' occurs twice"});
 }
 
 // Many small entries: no step may be quadratic.
@@ -117,7 +119,7 @@ TEST(SafetensorsHostile, ManyEntries) {
     header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[],"data_offsets":[{},{}]}})",
                           i ? "," : "", i, i, i + 1);
   }
-  refused(raw_safetensors(header + "}", Bytes(49999)), {"tensor 't49999'", "end at 50000"});
+  refused_header(raw_safetensors(header + "}", Bytes(49999)), {"tensor 't49999'", "end at 50000"});
 }
 
 TEST(SafetensorsHostile, EveryCutAndEveryChangedByte) {

@@ -9,14 +9,14 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kFadingParams[] = {
     {"half_life", 1024, 1, 1 << 20, true, {}, "tokens after which a score counts half"}};
 
 class Fading final : public Policy {
  public:
   std::string_view name() const override { return "fading"; }
   std::string_view summary() const override { return "attention mass that fades with age"; }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kFadingParams; }
   Needs needs(const PolicyParams&) const override {
     Needs n;
     n.prompt = PromptRows::last;

@@ -9,7 +9,7 @@
 namespace pagefold {
 namespace {
 
-std::unique_ptr<Tokenizer> load(const std::string& name) {
+std::unique_ptr<Tokenizer> load_fixture(const std::string& name) {
   auto made = tokenizer_from_json(testing::read_data(name + ".json"), "");
   EXPECT_TRUE(made.ok()) << made.status();
   return *std::move(made);
@@ -28,7 +28,7 @@ void expect_quick(const Tokenizer& tokenizer, const std::string& text, const std
 
 TEST(Robustness, LongWordsTakeNoQuadraticTime) {
   for (const std::string name : {"llama3", "qwen2", "llama2", "unigram"}) {
-    const auto tokenizer = load(name);
+    const auto tokenizer = load_fixture(name);
     for (const std::string unit :
          {"a", " ", "\n", "ab", "\xC3\xA9", "e\xCC\x81", "1", "=", "<|im_"}) {
       std::string text;
@@ -39,7 +39,7 @@ TEST(Robustness, LongWordsTakeNoQuadraticTime) {
 }
 
 TEST(Robustness, InvalidUtf8IsReplacedNeverFatal) {
-  const auto tokenizer = load("llama3");
+  const auto tokenizer = load_fixture("llama3");
   const std::string bad("a\xFF\xC3\x28\xF0\x9F\x00\xED\xA0\x80z", 11);
   const auto ids = tokenizer->encode(bad, true, true);
   EXPECT_EQ(tokenizer->decode(ids, true), sanitize_utf8(bad));
@@ -54,7 +54,7 @@ TEST(Robustness, InvalidUtf8IsReplacedNeverFatal) {
 }
 
 TEST(Robustness, ThreadsShareATokenizer) {
-  const auto tokenizer = load("llama3");
+  const auto tokenizer = load_fixture("llama3");
   const auto& lines = testing::recorded_lines();
   std::vector<uint32_t> expected;
   for (const std::string& line : lines) {

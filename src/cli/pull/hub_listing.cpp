@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxFiles = 100'000;
 
-std::string lower(std::string text) {
+std::string lower_case(std::string text) {
   for (char& c : text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
@@ -93,9 +93,10 @@ Result<Selection> select_gguf(const HubListing& listing, const std::string& want
     if (file.name == wanted && gguf_group(file.name) + ".gguf" == file.name) {
       return of_group({file});
     }
-    const bool projector = lower(file.name).find("mmproj") != std::string::npos;
-    const bool named = file.name == wanted ||
-                       lower(gguf_group(file.name)).find(lower(wanted)) != std::string::npos;
+    const bool projector = lower_case(file.name).find("mmproj") != std::string::npos;
+    const bool named =
+        file.name == wanted ||
+        lower_case(gguf_group(file.name)).find(lower_case(wanted)) != std::string::npos;
     if (wanted.empty() ? !projector : named) groups[gguf_group(file.name)].push_back(file);
   }
   if (groups.size() == 1) return of_group(std::move(groups.begin()->second));

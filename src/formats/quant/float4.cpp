@@ -9,7 +9,7 @@
 namespace pagefold::quant {
 namespace {
 
-void unpack_nibbles(const uint8_t* in, int8_t* q) {
+void unpack_codes(const uint8_t* in, int8_t* q) {
   for (int j = 0; j < 16; ++j) {
     q[j] = static_cast<int8_t>(in[j] & 15);
     q[j + 16] = static_cast<int8_t>(in[j] >> 4);
@@ -26,14 +26,14 @@ float half_of_e8m0(uint32_t e) {
 void unpack_iq4_nl(const uint8_t* in, int64_t n, int8_t* q, float* scale, float*) {
   for (int64_t b = 0; b < n / 32; ++b, in += 18) {
     scale[b] = load_f16(in);
-    unpack_nibbles(in + 2, q + b * 32);
+    unpack_codes(in + 2, q + b * 32);
   }
 }
 
 void unpack_mxfp4(const uint8_t* in, int64_t n, int8_t* q, float* scale, float*) {
   for (int64_t b = 0; b < n / 32; ++b, in += 17) {
     scale[b] = half_of_e8m0(in[0]);
-    unpack_nibbles(in + 1, q + b * 32);
+    unpack_codes(in + 1, q + b * 32);
   }
 }
 

@@ -5,7 +5,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kKvCompressParams[] = {
     {"window", 32, 1, 4096, true, {}, "prompt rows observed"},
     {"kernel", 7, 1, 255, true, {}, "width of the max pool over the prompt, odd"}};
 
@@ -17,7 +17,7 @@ class KvCompress final : public Policy {
   std::string_view summary() const override {
     return "squared attention mass, all layers and heads compete for blocks";
   }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kKvCompressParams; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;
     d.sinks = 0;

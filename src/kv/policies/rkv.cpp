@@ -8,7 +8,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kRkvParams[] = {
     {"window", 8, 1, 512, true, {}, "newest queries observed, and newest slots kept"},
     {"kernel", 7, 1, 255, true, {}, "width of the max pool, odd"},
     {"lambda", 0.1, 0, 1, false, {}, "weight of importance against redundancy"},
@@ -23,7 +23,7 @@ class Rkv final : public Policy {
   std::string_view summary() const override {
     return "attention of the newest queries against repetition among keys (R-KV)";
   }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kRkvParams; }
   PolicyCost cost() const override { return PolicyCost::quadratic; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;

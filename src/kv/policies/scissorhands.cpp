@@ -8,7 +8,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kScissorhandsParams[] = {
     {"window", 400, 1, 4096, true, {}, "rows of the history"},
     {"drop", 0, 0, 1 << 30, true, {}, "slots dropped at once; 0: half the budget"}};
 
@@ -22,7 +22,7 @@ class Scissorhands final : public Policy {
   std::string_view summary() const override {
     return "drops half the budget at once: what recent queries ignored most often";
   }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kScissorhandsParams; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;
     d.sinks = 0;

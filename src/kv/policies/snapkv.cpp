@@ -4,7 +4,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kSnapKvParams[] = {
     {"window", 32, 1, 4096, true, {}, "prompt rows observed, and newest slots kept"},
     {"kernel", 7, 1, 255, true, {}, "width of the pool, odd"},
     {"pool", 0, 0, 0, true, "max,avg", "how neighbours lend their score"}};
@@ -17,7 +17,7 @@ class SnapKv final : public Policy {
   std::string_view summary() const override {
     return "what the end of the prompt attends to; evicts prompt tokens only, once";
   }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kSnapKvParams; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;
     d.sinks = 0;

@@ -7,7 +7,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kSnapKvDecodeParams[] = {
     {"window", 32, 1, 4096, true, {}, "prompt rows observed"},
     {"kernel", 7, 1, 255, true, {}, "width of the pool, odd"},
     {"pool", 0, 0, 0, true, "max,avg", "how neighbours lend their score"}};
@@ -20,7 +20,7 @@ class SnapKvDecode final : public Policy {
   std::string_view summary() const override {
     return "snapkv with a new window every interval while decoding";
   }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kSnapKvDecodeParams; }
   Needs needs(const PolicyParams& p) const override {
     return window_mass(p.integer("window"), DecodeRows::all, MassForm::probability,
                        MassKeep::interval_max);

@@ -3,7 +3,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kStreamingParams[] = {
     {"reindex", 0, 0, 0, true, "off,on", "sinks are seen right before the window"}};
 
 // StreamingLLM (Xiao et al. 2023, arXiv 2309.17453): the first tokens and the last ones.
@@ -11,7 +11,7 @@ class Streaming final : public Policy {
  public:
   std::string_view name() const override { return "streaming"; }
   std::string_view summary() const override { return "first tokens and the newest (StreamingLLM)"; }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kStreamingParams; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;
     d.recent_rule = RecentRule::rest;

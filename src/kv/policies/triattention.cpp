@@ -7,7 +7,7 @@
 namespace pagefold {
 namespace {
 
-constexpr ParamSpec kParams[] = {
+constexpr ParamSpec kTriattentionParams[] = {
     {"scope", 0, 0, 0, true, "per_head,union,per_layer_per_head", "what shares one keep-set"},
     {"agg", 0, 0, 0, true, "mean,max", "over the offsets of future queries"},
     {"max_offset",
@@ -29,7 +29,7 @@ class Triattention final : public Policy {
   std::string_view summary() const override {
     return "keys against the average query at future positions; observes no attention";
   }
-  std::span<const ParamSpec> params() const override { return kParams; }
+  std::span<const ParamSpec> params() const override { return kTriattentionParams; }
   PolicyDefaults defaults() const override {
     PolicyDefaults d;
     d.recent = 128;

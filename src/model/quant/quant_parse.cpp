@@ -26,7 +26,7 @@ Status one_of(std::string_view where, std::string_view what, int64_t bits,
   return unsupported("{}: {} of {} bits is not supported; known: {}", where, what, bits, list);
 }
 
-std::string lower(std::string text) {
+std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
@@ -62,7 +62,7 @@ Result<QuantConfig> parse_awq_config(const Json& object, std::string_view where)
   PF_ASSIGN(const int64_t old_group, group_field(f, "q_group_size", where, 128));
   PF_ASSIGN(c.scheme.group, group_field(f, "group_size", where, old_group));
   PF_ASSIGN(const std::string version, f.text("version", "gemm"));
-  if (lower(version) != "gemm")
+  if (lower_case(version) != "gemm")
     return unsupported("{}: AWQ layout '{}' is not supported; known: gemm", where, version);
   PF_ASSIGN(const bool zero_point, f.boolean("zero_point", true));
   if (!zero_point)

@@ -37,11 +37,11 @@ std::string map_chars(const std::string& s, uint32_t (*f)(uint32_t)) {
   return out;
 }
 
-Result<Value> upper(Interp& in, const Value& v, const Args& args) {
+Result<Value> upper_method(Interp& in, const Value& v, const Args& args) {
   PF_TRY(args.only("upper", 0));
   return in.heap().str(upper_text(v.str()));
 }
-Result<Value> lower(Interp& in, const Value& v, const Args& args) {
+Result<Value> lower_method(Interp& in, const Value& v, const Args& args) {
   PF_TRY(args.only("lower", 0));
   return in.heap().str(lower_text(v.str()));
 }
@@ -157,7 +157,7 @@ Result<Value> has_affix(Interp& in, const Value& v, const Args& args) {
   return Value::boolean(false);
 }
 
-Result<Value> replace(Interp& in, const Value& v, const Args& args) {
+Result<Value> replace_method(Interp& in, const Value& v, const Args& args) {
   PF_TRY(args.only("replace", 3));
   PF_ASSIGN(const std::string* from, text_arg(args, 0, "old"));
   PF_ASSIGN(const std::string* to, text_arg(args, 1, "new"));
@@ -210,7 +210,7 @@ Result<Value> count(Interp& in, const Value& v, const Args& args) {
   return Value::integer(n);
 }
 
-Result<Value> join(Interp& in, const Value& v, const Args& args) {
+Result<Value> join_method(Interp& in, const Value& v, const Args& args) {
   PF_TRY(args.only("join", 1));
   if (args.positional.empty()) return bad_input("join needs a list");
   PF_ASSIGN(const std::vector<Value> items, in.iterate(args.positional[0]));
@@ -368,8 +368,8 @@ Result<Value> replace_text(Heap& heap, const std::string& s, const std::string& 
 
 Method find_string_method(std::string_view name) {
   static const auto* table = new std::unordered_map<std::string_view, Method>{
-      {"upper", upper},
-      {"lower", lower},
+      {"upper", upper_method},
+      {"lower", lower_method},
       {"capitalize", capitalize},
       {"title", title},
       {"strip", strip<true, true>},
@@ -380,12 +380,12 @@ Method find_string_method(std::string_view name) {
       {"splitlines", splitlines},
       {"startswith", has_affix<true>},
       {"endswith", has_affix<false>},
-      {"replace", replace},
+      {"replace", replace_method},
       {"find", find<false>},
       {"rfind", find<true>},
       {"index", index},
       {"count", count},
-      {"join", join},
+      {"join", join_method},
       {"isdigit", all_chars<is_digit>},
       {"isnumeric", all_chars<is_digit>},
       {"isdecimal", all_chars<is_digit>},

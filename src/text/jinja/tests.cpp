@@ -66,8 +66,8 @@ Result<bool> has_case(Interp& in, const Value& v, bool upper) {
   });
   return any && !other;
 }
-Result<bool> lower(Interp& in, const Value& v, const Args&) { return has_case(in, v, false); }
-Result<bool> upper(Interp& in, const Value& v, const Args&) { return has_case(in, v, true); }
+Result<bool> is_lower(Interp& in, const Value& v, const Args&) { return has_case(in, v, false); }
+Result<bool> is_upper(Interp& in, const Value& v, const Args&) { return has_case(in, v, true); }
 
 bool is_iterable(const Value& v) {
   return v.is(K::string) || v.is_sequence() || v.is(K::dict) || v.is_undefined() ||
@@ -122,8 +122,8 @@ Test find_test(std::string_view name) {
       {"odd", odd},
       {"even", even},
       {"divisibleby", divisible},
-      {"lower", lower},
-      {"upper", upper},
+      {"lower", is_lower},
+      {"upper", is_upper},
       {"in", in_test},
       {"sameas", same_as},
       {"filter", names_filter},
