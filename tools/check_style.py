@@ -21,13 +21,14 @@ MAY_INCLUDE = {
     "kv": BASE,
     "formats": BASE,
     "text": BASE,
+    "grammar": BASE,
     "calc": BASE,
     "backend": BASE | {"kernels"},
     "model": BASE | {"backend", "formats"},
-    "engine": BASE | {"model", "backend", "kv", "calc"},
-    "api": BASE | {"model", "engine", "text", "formats", "kv", "backend"},
+    "engine": BASE | {"model", "backend", "kv", "calc", "grammar"},
+    "api": BASE | {"model", "engine", "text", "grammar", "formats", "kv", "backend"},
     "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
-    "server": BASE | {"engine", "text", "kv", "calc", "api"},
+    "server": BASE | {"engine", "text", "grammar", "kv", "calc", "api"},
     "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "server"},
 }
 # Plain-data headers that may be included from further away.
