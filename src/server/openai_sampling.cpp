@@ -173,8 +173,7 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
                  "guided_grammar", "structured_outputs", "logits_processors", "use_beam_search",
                  "truncate_prompt_tokens", "prompt_embeds", "lora_request"});
   fields.ignore({"user", "metadata", "store", "service_tier", "priority", "request_id",
-                 "spaces_between_special_tokens", "safety_identifier",
-                 "prompt_cache_key"});
+                 "spaces_between_special_tokens", "safety_identifier", "prompt_cache_key"});
 }
 
 void read_stream_options(FieldReader& fields, CompletionRequest& out) {
