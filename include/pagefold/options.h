@@ -111,6 +111,25 @@ struct EngineOptions {
   double memory_utilization = 0.5;
   // Requests waiting for admission; one more is refused (HTTP 429).
   int max_queued_requests = 1024;
+  // Requests share the cache blocks of the tokens they begin with. Off here, since one answer has
+  // nobody to share with; `serve` turns it on.
+  bool enable_prefix_caching = false;
+  // Bytes of the KV pool that blocks kept for later requests may take. 0: a quarter of the pool.
+  // They are given up at once when running requests need the room.
+  uint64_t prefix_cache_memory_bytes = 0;
+  // Seconds after their last use that such blocks are kept; 0: until the room is needed. Five
+  // minutes, so that an idle server gives its memory back.
+  double prefix_cache_ttl = 300;
+  // "optimistic": a request is admitted when its known tokens fit and 2 % of the pool stay free;
+  // others may be paused later. "guaranteed": when the most it may ever hold fits; nobody is
+  // paused.
+  std::string admission = "optimistic";
+  // Where the cache of a paused request goes, in a file without a name that vanishes with the
+  // process. Empty: $TMPDIR, else /var/tmp. "off": it is computed again instead.
+  std::string kv_spill_dir;
+  // Most bytes of that file. When they are used up, or the disk is full, no request is admitted
+  // until a paused one has gone on.
+  uint64_t kv_spill_bytes = uint64_t{4} << 30;
   // Compression applied to requests that name none.
   KvOptions kv;
   // Query statistics that requests may name ("calibration": NAME): "NAME=PATH", or the NAME of one

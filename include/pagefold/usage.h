@@ -22,7 +22,11 @@ struct KvUsage {
   int64_t freed_blocks = 0;  // a full cache's blocks for the same tokens - blocks
   int64_t compactions = 0;
   uint64_t moved_bytes = 0;
-  double scored_ms = 0;                      // scoring, selection and planning
+  double scored_ms = 0;  // scoring, selection and planning
+  // Why the prefix cache could give this request no blocks, or only some; empty: nothing stood in
+  // the way. bypass: it was not read at all.
+  std::string cache_note;
+  bool cache_bypass = false;
   int64_t blocks_read = 0, blocks_full = 0;  // quest: read, and what a full pass would have read
 };
 

@@ -7,14 +7,15 @@
 namespace pagefold {
 
 std::string kv_usage_json(const KvUsage& u) {
-  // Policy names come from a registry of plain words: nothing to escape.
+  // Names of policies and notes are our own plain words: nothing to escape.
   return fmt::format(
       R"({{"policy":"{}","budget":{},"kept_slots":{},"kept_tokens":{},"evicted_tokens":{},"max_head":{},)"
       R"("blocks":{},"bytes":{},"aux_bytes":{},"peak_bytes":{},"freed_blocks":{},"compactions":{},)"
-      R"("moved_bytes":{},"scored_ms":{:.3f},"blocks_read":{},"blocks_full":{},"cache_bypass":false,"elastic":false}})",
+      R"("moved_bytes":{},"scored_ms":{:.3f},"blocks_read":{},"blocks_full":{},"cache_bypass":{},"cache_note":{},"elastic":false}})",
       u.policy, u.budget, u.kept_slots, u.kept_tokens, u.evicted_tokens, u.max_head, u.blocks,
       u.bytes, u.aux_bytes, u.peak_bytes, u.freed_blocks, u.compactions, u.moved_bytes, u.scored_ms,
-      u.blocks_read, u.blocks_full);
+      u.blocks_read, u.blocks_full, u.cache_bypass,
+      u.cache_note.empty() ? "null" : fmt::format("\"{}\"", u.cache_note));
 }
 
 void add_usage(KvUsage& sum, const KvUsage& one) {
@@ -32,6 +33,8 @@ void add_usage(KvUsage& sum, const KvUsage& one) {
   sum.scored_ms += one.scored_ms;
   sum.blocks_read += one.blocks_read;
   sum.blocks_full += one.blocks_full;
+  sum.cache_bypass |= one.cache_bypass;
+  if (sum.cache_note.empty()) sum.cache_note = one.cache_note;
 }
 
 }  // namespace pagefold

@@ -223,6 +223,11 @@ class Backend {
   virtual void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) = 0;
   // Copies whole blocks, in order (a fork's last block before it is written).
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // The bytes of blocks, block_bytes() each, one after the other, and back into other blocks;
+  // filled: slots in use of each block.
+  virtual void save_blocks(std::span<const BlockId> blocks, std::byte* out) = 0;
+  virtual void load_blocks(std::span<const BlockId> blocks, std::span<const int32_t> filled,
+                           const std::byte* in) = 0;
   // Keeps the bounds of every block's keys from now on, for Quest. After init_kv, before the first
   // step; calling it again changes nothing. page_bounds_bytes: of one block.
   virtual Status enable_page_bounds() {

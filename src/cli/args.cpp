@@ -66,6 +66,22 @@ Status set_block_size(Text text, int& out) {
 
 void add_compression(CLI::App& app, EngineOptions& e);
 
+// Who shares the pool of cache blocks, and what happens when it runs short.
+void add_pressure(CLI::App& app, EngineOptions& e) {
+  switch_flag(app, "enable-prefix-caching", e.enable_prefix_caching,
+              "requests share the cache blocks of the tokens they begin with");
+  count(app, "--prefix-cache-memory-bytes", e.prefix_cache_memory_bytes, 1,
+        "most bytes of the KV pool kept for later requests; default: a quarter of it");
+  real(app, "--prefix-cache-ttl", e.prefix_cache_ttl, 0, 1e8, false,
+       "seconds that they are kept after their last use (default 300); 0 = until room is needed");
+  word(app, "--admission", e.admission, {"optimistic", "guaranteed"},
+       "admit a request when its prompt fits, or when the most it may ever hold does");
+  text_flag(app, "--kv-spill-dir", e.kv_spill_dir,
+            "folder for the caches of paused requests (default $TMPDIR, else /var/tmp); off: they "
+            "are computed again");
+  count(app, "--kv-spill-bytes", e.kv_spill_bytes, 0, "most bytes there (default 4G)");
+}
+
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
   add_precision(app, e.dtype, e.quantization, e.activations);
@@ -88,6 +104,7 @@ void add_engine(CLI::App& app, EngineOptions& e) {
        "share of the free memory for the KV pool");
   integer(app, "--max-queued-requests", e.max_queued_requests, 0, kMax,
           "requests that may wait for a place");
+  add_pressure(app, e);
   add_compression(app, e);
   app.option_defaults()->group("Options");
 }
@@ -200,6 +217,7 @@ void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
 }
 
 void add_serve(CLI::App& app, ServeCommand& c) {
+  c.engine.enable_prefix_caching = true;
   add_engine(app, c.engine);
   text_flag(app, "--served-model-name", c.engine.served_model_name,
             "name in requests and answers; default: the file's or folder's name");

@@ -84,10 +84,25 @@ Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
 }
 
 int64_t peak_blocks(const KvPlan& plan, const KvModel& model, const CacheShape& shape,
-                    int64_t n_prompt, int64_t max_tokens, int64_t step_rows) {
+                    int64_t n_prompt, int64_t max_tokens, int64_t step_rows, bool shared) {
   const int64_t full = shape.peak_blocks(n_prompt + max_tokens, step_rows);
   if (!plan.evicts()) return full;
-  return std::min(full, peak_footprint(plan, model, n_prompt, max_tokens, step_rows).blocks);
+  const int64_t most = peak_footprint(plan, model, n_prompt, max_tokens, step_rows, shared).blocks;
+  return shared ? most : std::min(full, most);
+}
+
+Status check_footprint(const KvPlan& plan, const KvModel& model, const CacheShape& shape,
+                       int64_t n_prompt, int64_t max_tokens, int64_t step_rows, int64_t pool_blocks,
+                       uint64_t block_bytes) {
+  const int64_t needed = peak_blocks(plan, model, shape, n_prompt, max_tokens, step_rows);
+  if (needed <= pool_blocks) return ok_status();
+  const auto mib = [&](int64_t blocks) {
+    return static_cast<double>(static_cast<uint64_t>(blocks) * block_bytes) / (1 << 20);
+  };
+  return bad_input(
+      "the request may need {} cache blocks ({:.1f} MiB), but the whole pool has {} ({:.1f} "
+      "MiB); ask for fewer tokens or a smaller KV budget",
+      needed, mib(needed), pool_blocks, mib(pool_blocks));
 }
 
 const SeqSignals* begin_signals(Sequence& s, int64_t rows) {
@@ -125,7 +140,8 @@ void end_signals(Sequence& s, int64_t rows) {
 }
 
 bool CompactionRunner::run(Sequence& s, std::vector<BlockId>& freed,
-                           const std::function<void()>& commit_taken) {
+                           const std::function<void()>& commit_taken,
+                           const std::function<bool()>& make_room) {
   if (!s.compression || !s.compression->due(s.cache)) return false;
   SequenceCompression& c = *s.compression;
   const auto start = Clock::now();
@@ -133,8 +149,9 @@ bool CompactionRunner::run(Sequence& s, std::vector<BlockId>& freed,
   const KeyScoreQuery& query = compactor_.query(c, s.cache);
   if (query.kind != KeyScore::none)
     model_.score_tables(query, s.cache.tables(), compactor_.scored());
-  // Copies of shared blocks need room; when there is none the sequence stays due.
-  if (!compactor_.plan(c, s.cache, pool_, plan_)) return false;
+  while (!compactor_.plan(c, s.cache, pool_, plan_)) {  // copies of shared blocks need room
+    if (!make_room()) return false;
+  }
   commit_taken();
   const auto scored = Clock::now();
   model_.move_slots(plan_, s.cache.tables());

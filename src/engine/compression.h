@@ -25,9 +25,14 @@ Result<std::shared_ptr<const KvPlan>> resolve_kv_plan(const KvOptions& request,
                                                       const KvModel& model, int64_t n_prompt,
                                                       bool sizing = false);
 
-// Most blocks a request ever holds.
+// Most blocks a request ever holds. shared: others may share its prompt's, see peak_footprint.
 int64_t peak_blocks(const KvPlan& plan, const KvModel& model, const CacheShape& shape,
-                    int64_t n_prompt, int64_t max_tokens, int64_t step_rows);
+                    int64_t n_prompt, int64_t max_tokens, int64_t step_rows, bool shared = false);
+
+// kInvalidArgument with both numbers: the pool can never hold the request.
+Status check_footprint(const KvPlan& plan, const KvModel& model, const CacheShape& shape,
+                       int64_t n_prompt, int64_t max_tokens, int64_t step_rows, int64_t pool_blocks,
+                       uint64_t block_bytes);
 
 // What forward() does for a sequence's policy in a step of `rows` rows; null: nothing.
 const SeqSignals* begin_signals(Sequence& s, int64_t rows);
@@ -43,8 +48,10 @@ class CompactionRunner {
   CompactionRunner(const KvModel& kv, LanguageModel& model, BlockPool& pool)
       : model_(model), pool_(pool), compactor_(kv) {}
   // True: it was due and has been done. Blocks given up are appended to `freed`. commit_taken:
-  // called once the blocks of copies are taken, before bytes are moved into them.
-  bool run(Sequence& s, std::vector<BlockId>& freed, const std::function<void()>& commit_taken);
+  // called once the blocks of copies are taken, before bytes are moved into them. make_room: called
+  // while blocks for copies are missing; false: the compaction cannot be done now.
+  bool run(Sequence& s, std::vector<BlockId>& freed, const std::function<void()>& commit_taken,
+           const std::function<bool()>& make_room);
   const CompactionTimes& times() const { return times_; }
 
  private:

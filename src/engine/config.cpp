@@ -1,7 +1,10 @@
 #include "engine/config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 
 #include "base/log.h"
@@ -37,6 +40,13 @@ Status check_options(const EngineOptions& o) {
   if (!(o.memory_utilization > 0) || o.memory_utilization > 1) {
     return bad_input("--memory-utilization: must be above 0 and at most 1, got {}",
                      o.memory_utilization);
+  }
+  if (!(o.prefix_cache_ttl >= 0) || o.prefix_cache_ttl > 1e8) {
+    return bad_input("--prefix-cache-ttl: must be between 0 and 1e8 seconds, got {}",
+                     o.prefix_cache_ttl);
+  }
+  if (o.admission != "optimistic" && o.admission != "guaranteed") {
+    return bad_input("--admission: must be optimistic or guaranteed");
   }
   return ok_status();
 }
@@ -124,6 +134,17 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
 
 namespace {
 
+// The folder that was named, or the usual one if it can be written; empty: nothing is spilled.
+std::string spill_folder(const std::string& named) {
+  if (named == "off") return {};
+  if (!named.empty()) return named;
+  const char* variable = std::getenv("TMPDIR");
+  std::string folder = variable != nullptr && *variable != '\0' ? variable : "/var/tmp";
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return folder;
+  log::info("{} cannot be written: paused requests will be computed again", folder);
+  return {};
+}
+
 // Everything that does not depend on the memory of the machine.
 Result<EngineConfig> resolve_limits(const EngineOptions& options, const ModelShape& model,
                                     const KvFormat& kv_format) {
@@ -134,6 +155,12 @@ Result<EngineConfig> resolve_limits(const EngineOptions& options, const ModelSha
   // Every running sequence must be able to move in every step.
   config.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   config.max_queued_requests = options.max_queued_requests;
+  config.prefix_caching = options.enable_prefix_caching;
+  config.prefix_cache_memory_bytes = options.prefix_cache_memory_bytes;
+  config.prefix_cache_ttl_s = options.prefix_cache_ttl;
+  config.guaranteed_admission = options.admission == "guaranteed";
+  config.spill_dir = spill_folder(options.kv_spill_dir);
+  config.spill_bytes = options.kv_spill_bytes;
   config.kv = options.kv;
   config.kv_format = kv_format;
   PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));

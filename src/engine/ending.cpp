@@ -11,6 +11,8 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes, uint64_t bounds_bytes)
   const double tables = shape.n_tables();
   KvUsage u;
   u.policy = s.plan->name;
+  u.cache_note = s.cache_note;
+  u.cache_bypass = s.cache_bypass;
   if (s.plan->evicts()) u.budget = s.plan->budget_at(s.n_computed);
   u.kept_slots = s.cache.held_slots();
   u.kept_tokens = static_cast<double>(u.kept_slots) / tables;
@@ -46,6 +48,7 @@ GenerationResult end_of(Sequence& s, FinishReason reason, uint64_t block_bytes,
   r.reason = reason;
   r.prompt_tokens = s.n_prompt;
   r.completion_tokens = s.n_generated();
+  r.cached_tokens = s.cached_tokens;
   r.queued_s = seconds_between(s.submitted, s.admitted.value_or(now));
   if (s.admitted) r.prefill_s = seconds_between(*s.admitted, s.first_token.value_or(now));
   if (s.first_token) r.decode_s = seconds_between(*s.first_token, now);

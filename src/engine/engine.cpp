@@ -7,26 +7,16 @@
 #include <iterator>
 #include <mutex>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "engine/batch.h"
-#include "engine/compression.h"
-#include "engine/config.h"
 #include "engine/ending.h"
+#include "engine/engine_impl.h"
 #include "engine/limits.h"
-#include "engine/queue.h"
-#include "engine/sampler.h"
-#include "engine/scheduler.h"
 
 namespace pagefold {
 namespace {
-
-constexpr int kReleaseSteps = 16;                      // between two releases
-constexpr int64_t kReserveSlots = 128;                 // of every running sequence's tables
-constexpr uint64_t kReleaseBytes = uint64_t{1} << 20;  // less is not worth system calls
 
 // Logit rows of a step beyond one a sequence, for prompt log-probabilities: they bound the float32
 // logits that a step holds.
@@ -43,68 +33,8 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
 
 }  // namespace
 
-struct EngineCore::Impl {
-  Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& size, uint64_t block_bytes_in);
-
-  void loop();
-  void step();
-  void take_requests();
-  void retire_cancelled();
-  void sample(const StepPlan& plan);
-  void choose_token(Sequence& s, const float* row);
-  void add_prompt_logprobs(Sequence& s, int64_t row_index, const float* row);
-  void advance(const StepPlan& plan);
-  void compact();
-  void count_compaction(Sequence& s);
-  void copy_shared(const StepPlan& plan);
-  void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
-  void publish_metrics();
-  void emit();
-  void give_back();
-  void release_memory();
-  // Seconds since the last call go to a stage.
-  void lap(size_t stage);
-
-  LanguageModel& model;
-  const EngineConfig config;
-  const CacheShape shape;
-  const KvModel kv;
-  const PoolSize size;
-  const uint64_t block_bytes;
-  const size_t vocab;
-  const int max_logit_rows;
-
-  BlockPool pool;
-  RequestQueue queue;
-  Scheduler scheduler;
-  Batch batch;
-  Sampler sampler;
-  CompactionRunner compaction;
-  bool page_bounds = false;         // kept from the first request of quest on
-  std::unique_ptr<float[]> logits;  // [max_logit_rows][vocab], pages touched as used
-
-  // What a step leaves for its end. Storage is kept.
-  struct Finish {
-    FinishReason reason = FinishReason::none;
-    int32_t stop_token = -1;
-    std::string error;
-  };
-  std::vector<std::unique_ptr<Sequence>> arrived, leaving;
-  std::vector<std::pair<std::shared_ptr<Generation>, GenerationResult>> finished;
-  std::vector<std::pair<Sequence*, Finish>> ended;  // of this step's rows
-  std::vector<Generation*> changed;
-  std::vector<BlockId> freed, taken;  // since the last give_back()
-  int steps_since_release = 0;
-
-  EngineMetrics counters;  // the engine thread's own
-  Clock::time_point lap_start{};
-  mutable std::mutex published_mutex;
-  EngineMetrics published;
-  std::thread thread;
-};
-
 EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& s,
-                       uint64_t block_bytes_in)
+                       uint64_t block_bytes_in, std::unique_ptr<SpillFile> spill)
     : model(m),
       config(c),
       shape(cache_shape(c, m.shape())),
@@ -114,8 +44,10 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
       vocab(static_cast<size_t>(m.shape().vocab_size)),
       max_logit_rows(std::min(c.max_num_seqs + kExtraLogitRows, c.max_num_batched_tokens)),
       pool(s.n_blocks),
+      prefix(config, shape, block_bytes, pool),
+      pausing(m, pool, block_bytes, std::move(spill)),
       queue(c.max_queued_requests),
-      scheduler(config, shape, kv, pool, max_logit_rows),
+      scheduler(config, shape, kv, pool, prefix, pausing, max_logit_rows),
       batch(c.max_num_batched_tokens, c.max_num_seqs, max_logit_rows),
       sampler(m.shape().vocab_size),
       compaction(kv, m, pool),
@@ -134,40 +66,51 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
 // --- the engine thread ---
 
 void EngineCore::Impl::loop() {
-  while (queue.take(arrived, scheduler.empty())) step();
+  const auto idle_until = [this] {
+    return scheduler.empty() ? prefix.index().next_expiry() : Clock::time_point::min();
+  };
+  while (queue.take(arrived, idle_until())) step();
   // Closed: everything that is left is cancelled.
   for (auto& s : arrived) scheduler.add(std::move(s));
   scheduler.take_if([](const Sequence&) { return true; }, leaving);
   for (auto& s : leaving) retire(std::move(s), FinishReason::cancelled);
   leaving.clear();
+  prefix.index().clear(freed);
+  give_back();
   emit();
 }
 
 void EngineCore::Impl::step() {
   lap_start = Clock::now();
+  prefix.index().expire(lap_start, freed);
   // 1. Newcomers join the line, cancelled sequences leave it and their blocks come back.
   take_requests();
   retire_cancelled();
   if (!scheduler.empty()) {
-    // 2. Who computes how many rows; their blocks are reserved, or the youngest is paused.
+    // 2. Who computes how many rows; their blocks are reserved, or the youngest is paused. Those
+    // that may go on get their bytes back.
     const StepPlan& plan = scheduler.plan(freed);
     give_back();
     queue.left(scheduler.newly_admitted());
-    copy_shared(plan);
-    batch.build(plan);
-    lap(0);
-    // 3. One forward pass over all rows: keys and values into the cache, logits out.
-    model.forward(batch.view(), logits.get());
-    lap(1);
-    // 4. A token for every sequence that has all its rows.
-    sample(plan);
-    lap(2);
-    // 5. Rows are committed, sequences that ended give their blocks back.
-    advance(plan);
+    fill_restored();
+    if (!plan.items.empty()) {
+      copy_shared(plan);
+      batch.build(plan);
+      lap(0);
+      // 3. One forward pass over all rows: keys and values into the cache, logits out.
+      model.forward(batch.view(), logits.get());
+      lap(1);
+      // 4. A token for every sequence that has all its rows.
+      sample(plan);
+      lap(2);
+      // 5. Rows are committed, full blocks published, sequences that ended give their blocks back.
+      advance(plan);
+    }
     // 6. Sequences over their budget are compacted; what they gave up may leave the process.
     compact();
-    release_memory();
   }
+  give_back();
+  release_memory();
   // 7. Counters first, then the news: who hears of an end also sees the blocks returned.
   emit();
   lap(3);
@@ -181,6 +124,9 @@ void EngineCore::Impl::take_requests() {
         continue;
       }
       page_bounds = true;
+      // Blocks filled before have none, so nobody who needs them may find them.
+      prefix.index().clear(freed);
+      scheduler.for_running([this](Sequence& other) { prefix.stop_publishing(other); });
     }
     scheduler.add(std::move(s));
   }
@@ -248,10 +194,14 @@ void EngineCore::Impl::choose_token(Sequence& s, const float* row) {
 }
 
 void EngineCore::Impl::advance(const StepPlan& plan) {
+  const auto now = Clock::now();
   for (const StepPlan::Item& item : plan.items) {
-    item.sequence->n_computed += item.rows;
-    item.sequence->cache.commit(pool, item.rows, freed);
-    end_signals(*item.sequence, item.rows);
+    Sequence& s = *item.sequence;
+    s.n_computed += item.rows;
+    s.cache.fill(item.rows);
+    prefix.publish(s, now, freed);
+    s.cache.leave_windows(pool, freed);
+    end_signals(s, item.rows);
   }
   ++counters.steps;
   counters.iteration_tokens.observe(plan.rows);
@@ -273,38 +223,6 @@ void EngineCore::Impl::advance(const StepPlan& plan) {
   give_back();
 }
 
-void EngineCore::Impl::copy_shared(const StepPlan& plan) {
-  for (const StepPlan::Item& item : plan.items) {
-    const auto copies = item.sequence->cache.pending_copies();
-    if (!copies.empty()) model.copy_blocks(copies);
-  }
-}
-
-void EngineCore::Impl::compact() {
-  scheduler.for_running([this](Sequence& s) {
-    if (s.scheduled_rows == 0 || !s.compression) return;
-    if (compaction.run(s, freed, [this] { give_back(); })) count_compaction(s);
-  });
-  give_back();
-  counters.scoring_s = compaction.times().scored_s;
-  counters.moving_s = compaction.times().moved_s;
-}
-
-// After a pause a sequence goes through its compactions again; they count once, as in its usage.
-void EngineCore::Impl::count_compaction(Sequence& s) {
-  const CompressionCounts& now = s.compression->counts();
-  if (now.compactions <= s.counted.compactions) {
-    ++counters.compactions_again;
-    return;
-  }
-  ++counters.compactions;
-  counters.evicted_slots += static_cast<uint64_t>(now.evicted_slots - s.counted.evicted_slots);
-  counters.moved_slots += static_cast<uint64_t>(now.moved_slots - s.counted.moved_slots);
-  counters.compaction_freed_blocks +=
-      static_cast<uint64_t>(now.freed_blocks - s.counted.freed_blocks);
-  s.counted = now;
-}
-
 void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error) {
   const auto now = Clock::now();
   GenerationResult result = end_of(*s, reason, block_bytes, model.page_bounds_bytes(), now);
@@ -312,56 +230,10 @@ void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, 
   count_end(*s, result, now, counters);
   if (!result.error.empty()) log::error("{}: {}", s->request.id, result.error);
   if (!s->admitted) queue.left(1);
+  prefix.leaving(*s, now);
   s->cache.free_all(pool, freed);
   give_back();
   finished.emplace_back(std::move(s->generation), std::move(result));
-}
-
-// Tells the model which blocks changed hands. The pool has the last word: a block that was freed
-// and handed out again since the last call stays taken.
-void EngineCore::Impl::give_back() {
-  std::erase_if(freed, [&](BlockId b) { return pool.owners(b) > 0; });
-  std::erase_if(taken, [&](BlockId b) { return pool.owners(b) == 0; });
-  if (!freed.empty()) model.blocks_freed(freed);
-  if (!taken.empty()) {
-    // Not fatal by itself: the pages are then committed one by one as they are written.
-    if (const Status s = model.blocks_taken(taken); !s.ok()) log::error("{}", message_of(s));
-  }
-  freed.clear();
-  taken.clear();
-}
-
-// What the running sequences refill before they compact again stays committed; the rest goes back
-// to the operating system, now and then and all at once.
-void EngineCore::Impl::release_memory() {
-  if (++steps_since_release < kReleaseSteps && !scheduler.empty()) return;
-  steps_since_release = 0;
-  uint64_t blocks = 0;
-  bool to_os = scheduler.empty();
-  scheduler.for_running([&](Sequence& s) {
-    const int64_t refill = s.compression ? s.plan->interval : kReserveSlots;
-    blocks += static_cast<uint64_t>((refill / shape.block_size + 1) * shape.n_tables());
-    to_os |= s.plan->release == Release::os;
-  });
-  if (to_os) model.release_kv(blocks * block_bytes, kReleaseBytes);
-}
-
-void EngineCore::Impl::publish_metrics() {
-  counters.running = static_cast<int64_t>(scheduler.running());
-  counters.waiting = scheduler.paused();
-  counters.preemptions = scheduler.preemptions();
-  counters.blocks_used = pool.used_count();
-  counters.kv_resident_bytes = model.kv_resident_bytes();
-  counters.kv_saturated = model.kv_saturated();
-  counters.kv_released_bytes = model.kv_memory().released_bytes;
-  counters.logical_slots = counters.held_slots = counters.running_blocks = 0;
-  scheduler.for_running([this](Sequence& s) {
-    counters.logical_slots += s.n_computed * shape.n_tables();
-    counters.held_slots += s.cache.held_slots();
-    counters.running_blocks += s.cache.held_blocks();
-  });
-  std::lock_guard lock(published_mutex);
-  published = counters;
 }
 
 void EngineCore::Impl::emit() {
@@ -398,7 +270,11 @@ Result<std::unique_ptr<EngineCore>> EngineCore::start(LanguageModel& model,
   kv.n_blocks = size.n_blocks;
 
   std::unique_ptr<EngineCore> engine(new EngineCore);
-  engine->impl_ = std::make_unique<Impl>(model, config, size, block_bytes);
+  std::unique_ptr<SpillFile> spill;
+  if (!config.spill_dir.empty()) {
+    PF_ASSIGN(spill, SpillFile::create(config.spill_dir, config.spill_bytes));
+  }
+  engine->impl_ = std::make_unique<Impl>(model, config, size, block_bytes, std::move(spill));
   Impl& impl = *engine->impl_;
   PF_TRY(model.init(kv, {config.max_num_batched_tokens, config.max_num_seqs, impl.max_logit_rows}));
   log::info("CPU KV cache size: {} tokens", with_commas(size.capacity_tokens));
@@ -423,16 +299,9 @@ Result<std::shared_ptr<const KvPlan>> EngineCore::resolve(const Request& request
   const auto n_prompt = static_cast<int64_t>(request.tokens.size());
   PF_ASSIGN(std::shared_ptr<const KvPlan> plan,
             resolve_kv_plan(request.kv, impl.config, impl.kv, n_prompt));
-  const int64_t needed =
-      peak_blocks(*plan, impl.kv, impl.shape, n_prompt, resolved_max_tokens(request, impl.config),
-                  impl.config.max_num_batched_tokens);
-  if (needed > impl.pool.total()) {
-    return bad_input(
-        "the request may need {} cache blocks ({:.1f} MiB), but the whole pool has {} ({:.1f} "
-        "MiB); ask for fewer tokens or a smaller KV budget",
-        needed, static_cast<double>(static_cast<uint64_t>(needed) * impl.block_bytes) / (1 << 20),
-        impl.pool.total(), static_cast<double>(impl.pool.total() * impl.block_bytes) / (1 << 20));
-  }
+  PF_TRY(check_footprint(*plan, impl.kv, impl.shape, n_prompt,
+                         resolved_max_tokens(request, impl.config),
+                         impl.config.max_num_batched_tokens, impl.pool.total(), impl.block_bytes));
   return plan;
 }
 

@@ -26,6 +26,12 @@ struct EngineConfig {
   bool allow_packing_off = true;  // "off" only shows the problem: not for serving
   int64_t min_kv_interval = 1;    // least interval a request may ask for
   PolicyCost most_policy_cost = PolicyCost::quadratic;
+  bool prefix_caching = false;
+  uint64_t prefix_cache_memory_bytes = 0;  // 0: a quarter of the pool
+  double prefix_cache_ttl_s = 300;         // since the last use; 0: for ever
+  bool guaranteed_admission = false;       // admit by the peak of a request, not by its prompt
+  std::string spill_dir;                   // where paused sequences go; empty: they are recomputed
+  uint64_t spill_bytes = 0;                // most of it
   FindCalibration find_calibration;
   std::string calibration_names;
 };

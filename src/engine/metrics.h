@@ -23,7 +23,8 @@ struct EngineMetrics {
   EngineMetrics();
   // gauges
   int64_t running = 0, waiting = 0;
-  int64_t blocks_total = 0, blocks_used = 0;
+  // total = used + cached + free. cached: kept by the prefix index alone, free when needed.
+  int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;
   uint64_t kv_block_bytes = 0, kv_resident_bytes = 0;
   // counters
   uint64_t prompt_tokens = 0, generation_tokens = 0, steps = 0, preemptions = 0;
@@ -32,6 +33,14 @@ struct EngineMetrics {
   // sequence does again counts in compactions_again alone; times hold all work.
   uint64_t compactions = 0, evicted_slots = 0, moved_slots = 0, compaction_freed_blocks = 0;
   uint64_t compactions_again = 0, kv_released_bytes = 0;
+  // Prefix cache: tokens of admitted prompts, those of them that were found, entries removed for
+  // want of room or age; gauge: entries (one block of every table each).
+  uint64_t prefix_queries = 0, prefix_hits = 0, prefix_reclaimed = 0, prefix_expired = 0;
+  int64_t prefix_entries = 0;
+  // Pauses by what became of the cache, and bytes of the spill file.
+  uint64_t pauses_spilled = 0, pauses_recomputed = 0, spill_written = 0, spill_read = 0;
+  int64_t paused = 0;
+  uint64_t spill_used = 0;
   uint64_t kv_saturated = 0;  // elements that an fp8 cache cut off
   double scoring_s = 0, moving_s = 0;
   int64_t logical_slots = 0, held_slots = 0, running_blocks = 0;

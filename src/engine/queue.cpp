@@ -29,9 +29,14 @@ void RequestQueue::close() {
   changed_.notify_one();
 }
 
-bool RequestQueue::take(std::vector<std::unique_ptr<Sequence>>& out, bool block) {
+bool RequestQueue::take(std::vector<std::unique_ptr<Sequence>>& out, Clock::time_point until) {
   std::unique_lock lock(mutex_);
-  if (block) changed_.wait(lock, [this] { return closed_ || !arrived_.empty(); });
+  const auto news = [this] { return closed_ || !arrived_.empty(); };
+  if (until == Clock::time_point::max()) {
+    changed_.wait(lock, news);
+  } else if (until > Clock::time_point::min()) {
+    changed_.wait_until(lock, until, news);
+  }
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(out));
   arrived_.clear();
   return !closed_;

@@ -23,9 +23,9 @@ class RequestQueue {
   void close();
 
   // --- engine thread ---
-  // Appends what arrived to `out`. `block`: sleeps until something arrives or close().
-  // False: closed.
-  bool take(std::vector<std::unique_ptr<Sequence>>& out, bool block);
+  // Appends what arrived to `out`. Sleeps until something arrives, `until` or close(); time_point
+  // min() does not sleep, max() has no end. False: closed.
+  bool take(std::vector<std::unique_ptr<Sequence>>& out, Clock::time_point until);
   // `n` requests were admitted or ended before that.
   void left(int n);
   int waiting() const;

@@ -26,6 +26,7 @@ struct Request {
   SamplingOptions sampling;  // stop strings are matched by the front end, which then cancels
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
+  std::string cache_salt;  // only requests with the same salt share cached prefixes
 };
 
 enum class FinishReason : uint8_t { none, stop, length, cancelled, error };

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "engine/compression.h"
 
 namespace pagefold {
@@ -27,8 +26,14 @@ std::unique_ptr<SequenceCompression> compression_of(const Sequence& s, const KvM
 }  // namespace
 
 Scheduler::Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv,
-                     BlockPool& pool, int max_logit_rows)
-    : config_(config), shape_(shape), kv_(kv), pool_(pool), max_logit_rows_(max_logit_rows) {
+                     BlockPool& pool, PrefixSharing& prefix, Pausing& pausing, int max_logit_rows)
+    : config_(config),
+      shape_(shape),
+      kv_(kv),
+      pool_(pool),
+      prefix_(prefix),
+      pausing_(pausing),
+      max_logit_rows_(max_logit_rows) {
   running_.reserve(static_cast<size_t>(config.max_num_seqs));
   plan_.items.reserve(static_cast<size_t>(config.max_num_seqs));
 }
@@ -40,6 +45,8 @@ const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
   logits_left_ = max_logit_rows_;
   paused_now_ = false;
   newly_admitted_ = 0;
+  restored_.clear();
+  if (running_.empty()) pausing_.nothing_runs();
   for (const auto& s : running_) s->scheduled_rows = s->scheduled_logits = 0;
 
   // Pausing removes from the back of running_, so indices stay good.
@@ -59,7 +66,11 @@ const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
     plan_.rows += s->scheduled_rows;
     plan_.logit_rows += s->scheduled_logits;
   }
-  PF_CHECK(empty() || !plan_.items.empty(), "a step without work");
+  const auto waits = [](const auto& s) {
+    return s->spilled || (s->compression && s->compression->due(s->cache));
+  };
+  PF_CHECK(empty() || !plan_.items.empty() || std::any_of(running_.begin(), running_.end(), waits),
+           "a step without work");
   return plan_;
 }
 
@@ -68,6 +79,8 @@ int64_t Scheduler::rows_allowed(const Sequence& s) const {
   // A step never runs past a point where the sequence's plan may compact: what is kept then does
   // not depend on how a prompt was cut into chunks.
   if (s.compression) rows = std::min(rows, s.compression->rows_to_stop());
+  // Paused before its compaction could be done: that comes first.
+  if (s.compression && s.compression->due(s.cache)) return 0;
   // Generated tokens that are computed again after a pause read as sparsely as they did before.
   if (s.plan->quest_tokens > 0) {
     rows = std::min(rows, std::max<int64_t>(1, s.n_prompt - s.n_computed));
@@ -76,10 +89,22 @@ int64_t Scheduler::rows_allowed(const Sequence& s) const {
   return std::min(rows, s.first_logit_row() - s.n_computed + logits_left_);
 }
 
+// Blocks for `rows` more rows, what only the prefix index still holds included.
+bool Scheduler::reserve(Sequence& s, int64_t rows, std::vector<BlockId>& freed) {
+  if (s.cache.reserve(pool_, rows)) return true;
+  return prefix_.index().reclaim(s.cache.blocks_needed(rows), freed) &&
+         s.cache.reserve(pool_, rows);
+}
+
+void Scheduler::ensure_compression(Sequence& s) const {
+  if (s.plan->evicts() && !s.compression) s.compression = compression_of(s, kv_);
+}
+
 void Scheduler::schedule(Sequence& s, std::vector<BlockId>& freed) {
+  ensure_compression(s);
   const int64_t rows = rows_allowed(s);
   if (rows <= 0) return;
-  while (!s.cache.reserve(pool_, rows)) {
+  while (!reserve(s, rows, freed)) {
     PF_CHECK(running_.size() > 1, "the pool cannot hold one sequence");
     const bool self = running_.back().get() == &s;
     pause_youngest(freed);
@@ -100,15 +125,7 @@ void Scheduler::pause_youngest(std::vector<BlockId>& freed) {
   rows_left_ += s->scheduled_rows;
   logits_left_ += s->scheduled_logits;
   s->scheduled_rows = s->scheduled_logits = 0;
-  log::info(
-      "{}: paused for want of cache blocks, {} tokens will be computed again ({} of {} in use)",
-      s->request.id, s->n_computed, pool_.used_count(), pool_.total());
-  s->cache.free_all(pool_, freed);
-  // Computed again from the start, through the same compactions at the same tokens.
-  s->compression.reset();
-  s->n_computed = 0;
-  s->quest_blocks_read[0] = s->quest_blocks_read[1] = 0;
-  ++s->times_paused;
+  pausing_.pause(*s, freed);
   ++preemptions_;
   paused_now_ = true;
   const auto at = std::upper_bound(
@@ -127,44 +144,81 @@ int Scheduler::paused() const {
   return n;
 }
 
-// Blocks for all tokens known now.
-int64_t Scheduler::blocks_to_finish_prompt(const Sequence& s) const {
-  return peak_blocks(*s.plan, kv_, shape_, s.n_prompt, s.n_generated() + 1,
-                     config_.max_num_batched_tokens);
+// Most blocks that a sequence holds until all its known tokens are computed, or ever.
+int64_t Scheduler::blocks_to_come(const Sequence& s) const {
+  if (!config_.guaranteed_admission) {
+    return peak_blocks(*s.plan, kv_, shape_, s.n_prompt, s.n_generated() + 1,
+                       config_.max_num_batched_tokens);
+  }
+  // Whoever compacts blocks that others share copies them before it lets go of them.
+  const int64_t most = peak_blocks(*s.plan, kv_, shape_, s.n_prompt, s.max_tokens,
+                                   config_.max_num_batched_tokens, prefix_.enabled());
+  return std::min<int64_t>(most, pool_.total());
 }
 
-bool Scheduler::fits(const Sequence& newcomer) const {
-  if (running_.empty()) return true;
-  int64_t needed = blocks_to_finish_prompt(newcomer) + pool_.total() / kWatermarkDivisor;
-  for (const auto& s : running_) {
-    int64_t more = blocks_to_finish_prompt(*s) - s->cache.held_blocks();
-    // The whole prompt was held once; after its compaction it is not needed again.
-    if (s->compression && s->n_computed >= s->n_prompt) {
-      more = std::min(more, s->cache.blocks_needed(s->gap()));
-    }
-    needed += std::max<int64_t>(0, more);
+// Blocks beyond the `held` ones.
+int64_t Scheduler::more_blocks(const Sequence& s, int64_t held) const {
+  int64_t more = blocks_to_come(s) - held;
+  // The whole prompt was held once; after its compaction it is not needed again.
+  if (!config_.guaranteed_admission && s.compression && s.n_computed >= s.n_prompt) {
+    more = std::min(more, s.spilled ? int64_t{shape_.n_tables()} : s.cache.blocks_needed(s.gap()));
   }
-  return needed <= pool_.free_count();
+  return std::max<int64_t>(0, more);
+}
+
+// Blocks that only the prefix index holds count as free, those of the newcomer's hit as needed.
+bool Scheduler::fits(const Sequence& newcomer, const PrefixIndex::Hit& hit) const {
+  if (running_.empty()) return true;
+  const int64_t held = newcomer.spilled ? newcomer.spilled->blocks : 0;
+  int64_t needed = held + more_blocks(newcomer, held) - prefix_.index().shared_blocks(hit);
+  if (!config_.guaranteed_admission) needed += pool_.total() / kWatermarkDivisor;
+  for (const auto& s : running_) needed += more_blocks(*s, s->cache.held_blocks());
+  return needed <= int64_t{pool_.free_count()} + pool_.idle_count();
 }
 
 void Scheduler::admit(std::vector<BlockId>& freed) {
   while (!waiting_.empty() && rows_left_ > 0 && logits_left_ > 0 &&
-         running_.size() < static_cast<size_t>(config_.max_num_seqs) && fits(*waiting_.front())) {
+         running_.size() < static_cast<size_t>(config_.max_num_seqs)) {
+    Sequence& next = *waiting_.front();
+    if (!next.admitted && pausing_.full() && !running_.empty()) return;
+    PrefixIndex::Hit hit;
+    if (!next.spilled) {
+      ensure_compression(next);
+      hit = prefix_.find(next);
+      // Computing now what another sequence will have published after this step would be waste.
+      const bool soon = std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
+        return prefix_.comes_soon(*other, next, hit);
+      });
+      if (soon) return;
+    }
+    if (!fits(next, hit)) return;
     std::unique_ptr<Sequence> s = std::move(waiting_.front());
     waiting_.pop_front();
+    PF_DCHECK(running_.empty() || running_.back()->arrival < s->arrival);
+    if (s->spilled) {
+      go_on(std::move(s), freed);
+      continue;
+    }
+    prefix_.adopt(*s, hit);
     if (!s->admitted) {
       s->admitted = Clock::now();
       // Address space now, pages as tokens come.
       s->tokens.reserve(static_cast<size_t>(s->n_prompt + s->max_tokens));
       ++newly_admitted_;
     }
-    if (s->plan->evicts()) s->compression = compression_of(*s, kv_);
-    Sequence& added = *s;
-    PF_DCHECK(running_.empty() || running_.back()->arrival < s->arrival);
     running_.push_back(std::move(s));
-    schedule(added, freed);
+    schedule(next, freed);
     if (paused_now_) return;
   }
+}
+
+// Blocks now; its bytes come after the plan, its rows with the next one.
+void Scheduler::go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed) {
+  const bool ok = prefix_.index().reclaim(s->spilled->blocks, freed) && pausing_.take_blocks(*s);
+  PF_CHECK(ok, "blocks of a spilled sequence were counted wrongly");
+  s->scheduled_rows = s->scheduled_logits = 0;
+  restored_.push_back(s.get());
+  running_.push_back(std::move(s));
 }
 
 }  // namespace pagefold

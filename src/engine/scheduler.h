@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/pausing.h"
+#include "engine/prefix_sharing.h"
 #include "engine/sequence.h"
 #include "kv/block_pool.h"
 
@@ -24,28 +26,36 @@ struct StepPlan {
 //  - decode rows first, then prompt chunks, both in order of arrival; then new sequences, the
 //  oldest
 //    first and none past it, so nothing starves;
-//  - blocks are reserved here, all or nothing a sequence; short of blocks, the youngest running
-//    sequence is paused: its blocks go back, and it is computed again from its tokens when there is
-//    room (the numbers are the same whatever runs beside it, so the answer does not change);
+//  - blocks are reserved here, all or nothing a sequence. Short of blocks, what only the prefix
+//    index holds is taken back first; then the youngest running sequence is paused (Pausing), and
+//    goes on when there is room, the oldest first. Numbers are the same whatever runs beside them,
+//    so no answer changes;
 //  - admission is optimistic: all known tokens of the newcomer must fit beside what the running
-//    sequences still need for theirs, and a watermark of the pool stays free for decoding.
+//    sequences still need for theirs, and a watermark of the pool stays free for decoding. Or
+//    guaranteed: the most that all of them may ever hold must fit, and nobody is paused.
 // A pool that holds one sequence of max_model_len therefore always makes progress: the oldest
 // sequence can take everything.
 class Scheduler {
  public:
   Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv, BlockPool& pool,
-            int max_logit_rows);
+            PrefixSharing& prefix, Pausing& pausing, int max_logit_rows);
 
   void add(std::unique_ptr<Sequence> sequence);  // in order of arrival
   // Plans the next step and reserves its blocks. Blocks that paused sequences give back are
-  // appended to `freed`. The plan is empty only when no sequence is left.
+  // appended to `freed`. The plan is empty only when no sequence is left, or when one must be
+  // filled in or compacted first.
   const StepPlan& plan(std::vector<BlockId>& freed);
+  // Sequences that the last plan() gave new blocks for their spilled bytes.
+  const std::vector<Sequence*>& restored() const { return restored_; }
   // Takes out every sequence for which `wanted` is true. Their blocks are still held.
   template <class F>
   void take_if(F wanted, std::vector<std::unique_ptr<Sequence>>& out) {
     take_from(running_, wanted, out);
     take_from(waiting_, wanted, out);
   }
+
+  // Takes the youngest running sequence off its blocks; it goes on when there is room.
+  void pause_youngest(std::vector<BlockId>& freed);
 
   template <class F>
   void for_running(F f) {
@@ -54,7 +64,8 @@ class Scheduler {
 
   bool empty() const { return running_.empty() && waiting_.empty(); }
   size_t running() const { return running_.size(); }
-  int paused() const;  // waiting, but admitted before
+  Sequence& running_at(size_t i) { return *running_[i]; }  // in order of arrival
+  int paused() const;                                      // waiting, but admitted before
   uint64_t preemptions() const { return preemptions_; }
   // Sequences admitted for the first time in the last plan().
   int newly_admitted() const { return newly_admitted_; }
@@ -74,20 +85,26 @@ class Scheduler {
     from.resize(kept);
   }
 
-  int64_t blocks_to_finish_prompt(const Sequence& s) const;
+  int64_t blocks_to_come(const Sequence& s) const;
+  int64_t more_blocks(const Sequence& s, int64_t held) const;
   int64_t rows_allowed(const Sequence& s) const;
   void schedule(Sequence& s, std::vector<BlockId>& freed);
-  void pause_youngest(std::vector<BlockId>& freed);
-  bool fits(const Sequence& newcomer) const;
+  bool reserve(Sequence& s, int64_t rows, std::vector<BlockId>& freed);
+  bool fits(const Sequence& newcomer, const PrefixIndex::Hit& hit) const;
   void admit(std::vector<BlockId>& freed);
+  void go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed);
+  void ensure_compression(Sequence& s) const;
 
   const EngineConfig& config_;
   const CacheShape& shape_;
   const KvModel& kv_;
   BlockPool& pool_;
+  PrefixSharing& prefix_;
+  Pausing& pausing_;
   const int max_logit_rows_;
   std::vector<std::unique_ptr<Sequence>> running_;  // ascending arrival
   std::deque<std::unique_ptr<Sequence>> waiting_;  // ascending arrival, paused ones first by nature
+  std::vector<Sequence*> restored_;
   StepPlan plan_;
   int rows_left_ = 0, logits_left_ = 0;
   bool paused_now_ = false;

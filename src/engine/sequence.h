@@ -5,13 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "engine/request.h"
+#include "engine/spill_file.h"
 #include "kv/cache.h"
 #include "kv/compression.h"
+#include "kv/prefix.h"
 
 namespace pagefold {
 
@@ -21,10 +24,18 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
+// The cache of a paused sequence.
+struct SpilledCache {
+  CacheLengths lengths;
+  int64_t blocks = 0;
+  std::unique_ptr<SpillFile::Extent> extent;
+};
+
 // Its numbers, each with one writer:
 //   n_prompt    submit; constant
 //   next_pos()  the engine, when a token was chosen; only grows
-//   n_computed  the engine, after a forward pass; back to 0 when the sequence is paused
+//   n_computed  the engine, after a forward pass; what the prefix cache gave counts; back to 0
+//               when a paused sequence must be computed again
 //   len         the cache (commit, free_all)
 struct Sequence {
   Sequence(const CacheShape& shape, Request r, int64_t most_tokens)
@@ -62,7 +73,13 @@ struct Sequence {
   const int64_t n_prompt;
   int64_t n_computed = 0;
   SequenceCache cache;
+  std::unique_ptr<SpilledCache> spilled;  // paused, and not filled in again yet
   int64_t peak_blocks = 0;
+  PrefixIndex::Cursor prefix;  // of its blocks in the prefix index
+  bool publishes = true;
+  int64_t cached_tokens = 0;  // of the prompt, found when it was admitted first
+  std::string cache_note;     // see KvUsage
+  bool cache_bypass = false;
   std::shared_ptr<const KvPlan> plan;                // never null
   std::unique_ptr<SequenceCompression> compression;  // null: nothing is ever evicted
   CompressionCounts counted;                         // what the engine's counters know of

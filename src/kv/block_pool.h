@@ -28,6 +28,13 @@ class BlockPool {
   // One owner less. True: that was the last one, and the block is free.
   bool release(BlockId block);
 
+  // The prefix index becomes one more owner of a block in use (at most once), and lets go of it.
+  void hold(BlockId block);
+  bool unhold(BlockId block);  // true: it was the last owner, and the block is free
+  bool is_held(BlockId block) const { return (held_[block / 64] >> (block % 64) & 1) != 0; }
+  // Blocks that nobody but the index owns.
+  uint32_t idle_count() const { return idle_; }
+
   // From now on allocate() also appends the ids to `log`, for whoever commits their memory. Null:
   // no more.
   void log_taken(std::vector<BlockId>* log) { log_ = log; }
@@ -45,9 +52,10 @@ class BlockPool {
     void operator()(void* p) const { std::free(p); }
   };
 
-  uint32_t total_, free_;
+  uint32_t total_, free_, idle_ = 0;
   std::vector<BlockId>* log_ = nullptr;
   std::vector<std::vector<uint64_t>> levels_;  // [0] = one bit a block, back() = one word
+  std::vector<uint64_t> held_;                 // a bit a block: the index is an owner
   // calloc, so that the counts of blocks never used cost no memory.
   std::unique_ptr<uint32_t[], Free> owners_;  // [total]
 };

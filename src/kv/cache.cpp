@@ -107,15 +107,24 @@ void SequenceCache::release(BlockPool& pool, BlockId& id, std::vector<BlockId>& 
   --held_;
 }
 
-void SequenceCache::commit(BlockPool& pool, int64_t rows, std::vector<BlockId>& freed) {
-  const auto heads = static_cast<size_t>(shape_.n_kv_heads);
+int64_t SequenceCache::window_block(size_t t, int64_t slots) const {
+  if (shape_.layer_window.empty()) return 0;
+  const int64_t window = shape_.layer_window[t / static_cast<size_t>(shape_.n_kv_heads)];
+  return window <= 0 ? 0 : std::max<int64_t>(0, slots - window) / shape_.block_size;
+}
+
+void SequenceCache::fill(int64_t rows) {
+  for (size_t t = 0; t < views_.size(); ++t) {
+    views_[t].len += rows;
+    PF_CHECK(blocks_for(views_[t].len) <= blocks_[t], "commit without reserve");
+  }
+}
+
+void SequenceCache::leave_windows(BlockPool& pool, std::vector<BlockId>& freed) {
+  if (shape_.layer_window.empty()) return;
   for (size_t t = 0; t < views_.size(); ++t) {
     TableView& v = views_[t];
-    v.len += rows;
-    PF_CHECK(blocks_for(v.len) <= blocks_[t], "commit without reserve");
-    const int64_t window = shape_.layer_window.empty() ? 0 : shape_.layer_window[t / heads];
-    if (window <= 0) continue;
-    const int64_t start = std::max<int64_t>(0, v.len - window) / shape_.block_size;
+    const int64_t start = window_block(t, v.len);
     for (int64_t b = v.start / shape_.block_size; b < start; ++b) release(pool, ids(t)[b], freed);
     v.start = std::max(v.start, start * shape_.block_size);
   }
@@ -149,6 +158,26 @@ void SequenceCache::adopt(BlockPool& pool, const BlockId* group) {
     ids(t)[blocks_[t]++] = group[t];
     views_[t].len += shape_.block_size;
     ++held_;
+  }
+}
+
+void SequenceCache::adopt_chain(BlockPool& pool, std::span<const BlockId* const> groups) {
+  PF_CHECK(held_ == 0 && !tainted_ && live_.empty(), "shared blocks come first");
+  const auto n = static_cast<int64_t>(groups.size());
+  grow_capacity(n);
+  for (size_t t = 0; t < views_.size(); ++t) {
+    PF_CHECK(blocks_[t] == 0 && views_[t].len == 0, "shared blocks come first");
+    const int64_t start = window_block(t, n * shape_.block_size);
+    for (int64_t b = 0; b < n; ++b) {
+      const BlockId id = b < start ? kNoBlock : groups[static_cast<size_t>(b)][t];
+      ids(t)[b] = id;
+      if (b < start) continue;
+      pool.share(id);
+      ++held_;
+    }
+    blocks_[t] = n;
+    views_[t].len = n * shape_.block_size;
+    views_[t].start = start * shape_.block_size;
   }
 }
 

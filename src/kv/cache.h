@@ -52,8 +52,14 @@ class SequenceCache {
   [[nodiscard]] bool reserve(BlockPool& pool, int64_t rows);
   // Copies that reserve() ordered, to be done before the rows are written. Empty without forks.
   std::span<const BlockCopy> pending_copies() const { return copies_; }
-  // `rows` slots were filled; blocks wholly before the windows go back.
-  void commit(BlockPool& pool, int64_t rows, std::vector<BlockId>& freed);
+  // `rows` slots were filled; blocks wholly before the windows go back. The same in two steps for
+  // who publishes full blocks in between.
+  void commit(BlockPool& pool, int64_t rows, std::vector<BlockId>& freed) {
+    fill(rows);
+    leave_windows(pool, freed);
+  }
+  void fill(int64_t rows);
+  void leave_windows(BlockPool& pool, std::vector<BlockId>& freed);
   // Gives everything back; the cache is empty and may be filled again.
   void free_all(BlockPool& pool, std::vector<BlockId>& freed);
 
@@ -61,11 +67,16 @@ class SequenceCache {
   // One full block for every table, which gets one owner more; lengths grow by a block. Only while
   // all tables are full blocks and nothing was compacted.
   void adopt(BlockPool& pool, const BlockId* group);
+  // The same of a chain of groups, into an empty cache. Blocks that lie before a layer's window at
+  // that length are left out (and may be kNoBlock).
+  void adopt_chain(BlockPool& pool, std::span<const BlockId* const> groups);
   // `child` (empty, same shape) gets the same tables; every block one owner more.
   void fork(BlockPool& pool, SequenceCache& child);
 
   // --- pause ---
   CacheLengths lengths() const;
+  // All blocks that hold slots, table by table, and how many slots of each are filled.
+  void collect_blocks(std::vector<BlockId>& blocks, std::vector<int32_t>& filled) const;
   // Into an empty cache: blocks for these lengths, contents to be filled in. All or nothing.
   [[nodiscard]] bool restore(BlockPool& pool, const CacheLengths& lengths);
 
@@ -96,6 +107,8 @@ class SequenceCache {
     return (slots + shape_.block_size - 1) / shape_.block_size;
   }
   bool partial_tail(size_t t) const { return views_[t].len % shape_.block_size != 0; }
+  // First block that a window over `slots` slots still reaches; 0 without a window.
+  int64_t window_block(size_t t, int64_t slots) const;
   void grow_capacity(int64_t blocks);
   void grow_live(size_t t, int64_t slots);
   void release(BlockPool& pool, BlockId& id, std::vector<BlockId>& freed);

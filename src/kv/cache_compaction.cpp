@@ -28,6 +28,21 @@ CacheLengths SequenceCache::lengths() const {
   return l;
 }
 
+void SequenceCache::collect_blocks(std::vector<BlockId>& blocks,
+                                   std::vector<int32_t>& filled) const {
+  blocks.clear();
+  filled.clear();
+  for (size_t t = 0; t < views_.size(); ++t) {
+    const int64_t len = views_[t].len;
+    for (int64_t b = 0; b < blocks_for(len); ++b) {
+      if (ids(t)[b] == kNoBlock) continue;
+      blocks.push_back(ids(t)[b]);
+      filled.push_back(
+          static_cast<int32_t>(std::min<int64_t>(shape_.block_size, len - b * shape_.block_size)));
+    }
+  }
+}
+
 bool SequenceCache::restore(BlockPool& pool, const CacheLengths& l) {
   PF_CHECK(held_ == 0 && l.len.size() == views_.size(), "restore into an empty cache");
   const auto absent = [&](size_t t, int64_t b) {

@@ -27,6 +27,13 @@ class TransformerModel final : public LanguageModel {
     return backend_->blocks_taken(blocks);
   }
   void copy_blocks(std::span<const BlockCopy> copies) override { backend_->copy_blocks(copies); }
+  void save_blocks(std::span<const BlockId> blocks, std::byte* out) override {
+    backend_->save_blocks(blocks, out);
+  }
+  void load_blocks(std::span<const BlockId> blocks, std::span<const int32_t> filled,
+                   const std::byte* in) override {
+    backend_->load_blocks(blocks, filled, in);
+  }
   void score_tables(const KeyScoreQuery& query, const TableView* tables, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables) override {
     backend_->move_slots(plan, tables, config_.shape.n_kv_heads);

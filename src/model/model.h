@@ -69,6 +69,11 @@ class LanguageModel {
   virtual uint64_t release_kv(uint64_t /*reserve_bytes*/, uint64_t /*least_bytes*/) { return 0; }
   virtual KvMemory kv_memory() const { return {}; }
   virtual uint64_t kv_saturated() const { return 0; }
+  // For a pause: the bytes of blocks, one after the other, and back into other blocks. filled:
+  // slots in use of each.
+  virtual void save_blocks(std::span<const BlockId> /*blocks*/, std::byte* /*out*/) {}
+  virtual void load_blocks(std::span<const BlockId> /*blocks*/, std::span<const int32_t> /*filled*/,
+                           const std::byte* /*in*/) {}
   virtual uint64_t weight_bytes() const = 0;
   // Committed bytes of the cache arena.
   virtual uint64_t kv_resident_bytes() const { return 0; }

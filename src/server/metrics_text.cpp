@@ -66,6 +66,14 @@ void add_counts(Exposition& x, const EngineMetrics& m) {
   x.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", m.prompt_tokens);
   x.counter("vllm:generation_tokens_total", "Tokens generated.", m.generation_tokens);
   x.counter("vllm:num_preemptions_total", "Sequences paused to free cache blocks.", m.preemptions);
+  x.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+            m.prefix_queries);
+  x.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+            m.prefix_hits);
+  x.counter("vllm:gpu_prefix_cache_queries_total", "Older name of prefix_cache_queries_total.",
+            m.prefix_queries);
+  x.counter("vllm:gpu_prefix_cache_hits_total", "Older name of prefix_cache_hits_total.",
+            m.prefix_hits);
   x.describe("vllm:request_success_total", "counter", "Finished requests by reason.");
   x.sample("vllm:request_success_total", m.finished_stop, "finished_reason=\"stop\"");
   x.sample("vllm:request_success_total", m.finished_length, "finished_reason=\"length\"");
@@ -93,6 +101,23 @@ void add_histograms(Exposition& x, const EngineMetrics& m) {
 void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config) {
   x.gauge("pagefold_kv_blocks_total", "Blocks of the KV pool.", m.blocks_total);
   x.gauge("pagefold_kv_blocks_used", "Blocks held by sequences.", m.blocks_used);
+  x.gauge("pagefold_kv_blocks_cached",
+          "Blocks that only the prefix cache holds; they count as free.", m.blocks_cached);
+  x.gauge("pagefold_prefix_cache_entries",
+          "Entries of the prefix cache: a block of tokens over all layers and heads.",
+          m.prefix_entries);
+  x.counter("pagefold_prefix_cache_reclaimed_total", "Entries given up for want of room.",
+            m.prefix_reclaimed);
+  x.counter("pagefold_prefix_cache_expired_total", "Entries that outlived --prefix-cache-ttl.",
+            m.prefix_expired);
+  x.gauge("pagefold_requests_paused", "Requests that wait for their blocks to come back.",
+          m.paused);
+  x.describe("pagefold_pauses_total", "counter", "Pauses by how the request goes on.");
+  x.sample("pagefold_pauses_total", m.pauses_spilled, "by=\"spill\"");
+  x.sample("pagefold_pauses_total", m.pauses_recomputed, "by=\"recompute\"");
+  x.gauge("pagefold_kv_spill_bytes", "Bytes of the spill file in use.", m.spill_used);
+  x.counter("pagefold_kv_spill_written_bytes_total", "Bytes written to it.", m.spill_written);
+  x.counter("pagefold_kv_spill_read_bytes_total", "Bytes read back.", m.spill_read);
   x.gauge("pagefold_kv_block_bytes", "Bytes of one block (keys and values of one layer and head).",
           m.kv_block_bytes);
   x.gauge("pagefold_kv_resident_bytes", "Bytes of the KV pool that are committed.",

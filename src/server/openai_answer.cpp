@@ -79,6 +79,7 @@ std::optional<ApiError> AnswerJob::submit() {
       if (r.sampling.seed) *r.sampling.seed += static_cast<uint64_t>(i);
       r.eos_token_ids = model_.eos_token_ids;
       r.kv = request_.kv;
+      r.cache_salt = request_.cache_salt;
       auto generation = engine_.submit(std::move(r));
       if (!generation.ok()) return api_error(generation.status());
       Slot& slot = slots_.emplace_back(model_, request_);

@@ -52,6 +52,7 @@ struct CompletionRequest {
   int64_t n = 1;                // choices of prompt p have the indices p*n .. p*n + n - 1
   SamplingOptions sampling;     // choice i of a prompt uses seed + i
   KvOptions kv;
+  std::string cache_salt;  // see Request
   bool stream = false, include_usage = false, continuous_usage = false;
   bool echo = false;
   bool echo_logprobs = false;  // the prompt is scored only for the echo

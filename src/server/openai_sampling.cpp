@@ -154,6 +154,12 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
   fields.read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   read_max_tokens(fields, out);
   read_kv(fields, out.kv);
+  if (const Json* salt = fields.find_string("cache_salt")) {
+    out.cache_salt = salt->get_ref<const std::string&>();
+    if (out.cache_salt.empty() || out.cache_salt.size() > 256) {
+      fields.fail("cache_salt", "must have 1 to 256 bytes");
+    }
+  }
   int64_t best_of = out.n;
   fields.read("best_of", best_of, 1, kMaxChoices);
   if (best_of != out.n) fields.fail("best_of", "not supported by this server; use n");
@@ -167,8 +173,7 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
                  "guided_grammar", "structured_outputs", "logits_processors", "use_beam_search",
                  "truncate_prompt_tokens", "prompt_embeds", "lora_request"});
   fields.ignore({"user", "metadata", "store", "service_tier", "priority", "request_id",
-                 "cache_salt", "spaces_between_special_tokens", "safety_identifier",
-                 "prompt_cache_key"});
+                 "spaces_between_special_tokens", "safety_identifier", "prompt_cache_key"});
 }
 
 void read_stream_options(FieldReader& fields, CompletionRequest& out) {

@@ -59,6 +59,13 @@ class WatchedModel final : public LanguageModel {
   void blocks_freed(std::span<const BlockId> b) override { inner_->blocks_freed(b); }
   Status blocks_taken(std::span<const BlockId> b) override { return inner_->blocks_taken(b); }
   void copy_blocks(std::span<const BlockCopy> c) override { inner_->copy_blocks(c); }
+  void save_blocks(std::span<const BlockId> b, std::byte* out) override {
+    inner_->save_blocks(b, out);
+  }
+  void load_blocks(std::span<const BlockId> b, std::span<const int32_t> filled,
+                   const std::byte* in) override {
+    inner_->load_blocks(b, filled, in);
+  }
   void score_tables(const KeyScoreQuery& q, const TableView* t, ScoredKeys* out) override {
     inner_->score_tables(q, t, out);
   }

@@ -12,7 +12,7 @@
 #include "formats/safetensors.h"
 #include "model/quant/activation_choice.h"
 #include "model/quant/linear_source.h"
-#include "model/quant_writer.h"
+#include "model/quant_folder.h"
 
 namespace pagefold::testing {
 namespace {
@@ -145,13 +145,6 @@ struct Damage {
   std::function<void(Json& header_entry, Bytes& bytes)> change;  // null: the tensor is missing
   std::vector<std::string> expected;                             // in the message
 };
-
-QuantForm form_named(std::string_view name) {
-  for (const QuantForm& f : quant_forms()) {
-    if (f.name == name) return f;
-  }
-  throw std::invalid_argument("no such form");
-}
 
 Status load_damaged(const Damage& d) {
   const Layer layer(form_named(d.form), 32, 64);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <utility>
@@ -68,6 +69,26 @@ class FakeModel final : public LanguageModel {
     return ok_status();
   }
   void blocks_freed(std::span<const BlockId> blocks) override { clear(blocks); }
+  void save_blocks(std::span<const BlockId> blocks, std::byte* out) override {
+    for (const BlockId b : blocks) {
+      for (int i = 0; i < kv_.block_size; ++i) {
+        const Slot& s = at(b, i);
+        const int32_t words[3] = {s.token, static_cast<int32_t>(s.position), s.table};
+        std::memcpy(out + 16 * i, words, sizeof words);
+      }
+      out += block_bytes(kv_);
+    }
+  }
+  void load_blocks(std::span<const BlockId> blocks, std::span<const int32_t> filled,
+                   const std::byte* in) override {
+    for (size_t n = 0; n < blocks.size(); ++n, in += block_bytes(kv_)) {
+      for (int i = 0; i < filled[n]; ++i) {
+        int32_t words[3];
+        std::memcpy(words, in + 16 * i, sizeof words);
+        at(blocks[n], i) = {words[0], words[1], words[2]};
+      }
+    }
+  }
 
   // The same logits from a list of tokens alone, without any cache.
   std::vector<float> expected_logits(std::span<const int32_t> tokens) const {

@@ -145,6 +145,22 @@ void CpuBackend::copy_blocks(std::span<const BlockCopy> copies) {
   }
 }
 
+void CpuBackend::save_blocks(std::span<const BlockId> blocks, std::byte* out) {
+  for_units(static_cast<int64_t>(blocks.size()), [&](int64_t i) {
+    std::memcpy(out + static_cast<uint64_t>(i) * block_bytes(),
+                arena_.base() + blocks[static_cast<size_t>(i)] * block_bytes(), block_bytes());
+  });
+}
+
+void CpuBackend::load_blocks(std::span<const BlockId> blocks, std::span<const int32_t> filled,
+                             const std::byte* in) {
+  for_units(static_cast<int64_t>(blocks.size()), [&](int64_t i) {
+    const auto b = static_cast<size_t>(i);
+    std::memcpy(arena_.base() + blocks[b] * block_bytes(), in + b * block_bytes(), block_bytes());
+    refresh_page_bounds(&blocks[b], 0, 1, filled[b]);
+  });
+}
+
 void CpuBackend::move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) {
   for_units(static_cast<int64_t>(plan.tables.size()), [&](int64_t i) {
     const TableMoves& t = plan.tables[static_cast<size_t>(i)];

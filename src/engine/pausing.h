@@ -1,0 +1,59 @@
+// What becomes of a paused sequence's cache: its bytes go to the spill file and come back into
+// other blocks, bit for bit. Where there is no room for them the sequence is computed again from
+// its tokens, through the same compactions: slower, and the same answer.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/sequence.h"
+#include "engine/spill_file.h"
+#include "model/model.h"
+
+namespace pagefold {
+
+class Pausing {
+ public:
+  struct Counts {
+    uint64_t spilled = 0, recomputed = 0;  // pauses
+    uint64_t written = 0, read = 0;        // bytes
+  };
+
+  // file: null: every paused sequence is computed again.
+  Pausing(LanguageModel& model, BlockPool& pool, uint64_t block_bytes,
+          std::unique_ptr<SpillFile> file);
+
+  // Takes the blocks away from a sequence that is not part of a running step.
+  void pause(Sequence& s, std::vector<BlockId>& freed);
+  // Gives a spilled sequence its blocks, still without contents. False: the pool is short.
+  [[nodiscard]] bool take_blocks(Sequence& s);
+  // Fills them, once the model knows that they are taken. After an error: lost().
+  Status fill_blocks(Sequence& s);
+  // The spilled bytes are gone: the sequence will be computed again.
+  void lost(Sequence& s, std::vector<BlockId>& freed);
+
+  // The last pause found no room in the file, and nothing has left it since, nor has everything
+  // else ended.
+  bool full();
+  void nothing_runs() { full_ = false; }
+  uint64_t used_bytes() const { return file_ ? file_->used_bytes() : 0; }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  Status spill(Sequence& s);
+
+  LanguageModel& model_;
+  BlockPool& pool_;
+  const uint64_t block_bytes_;
+  std::unique_ptr<SpillFile> file_;
+  std::vector<std::byte> buffer_;
+  std::vector<BlockId> ids_;
+  std::vector<int32_t> filled_;
+  uint64_t used_when_full_ = 0;
+  bool full_ = false;
+  Counts counts_;
+};
+
+}  // namespace pagefold
