@@ -128,6 +128,77 @@ def check_functions(path: str, code: str, errors: list[str]) -> None:
             since = i + 1
 
 
+def parameter_types(parameters: str) -> str:
+    parts, depth = [""], 0
+    for c in parameters:
+        depth += (c in "<([{") - (c in ">)]}")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    types = (re.sub(r"(?<=[\s&*>])\w+\s*$", "", p.split("=")[0].strip()) for p in parts)
+    return ", ".join(re.sub(r"\s+", "", t) for t in types)
+
+
+def declared_names(head: str, opens_body: bool) -> list[str]:
+    """What a declaration in an unnamed namespace calls by name; functions with their parameters' types, since these may overload."""
+    head = " ".join(head.split())
+    if re.match(r"TEST(_[FP])?\(|INSTANTIATE_|static_assert|template <> |PF_|extern ", head) or "namespace" in head:
+        return []
+    alias = re.match(r"(?:template <.*> )?using (\w+) =", head)
+    if alias:
+        return [alias.group(1)]
+    if opens_body:
+        kind = re.search(r"\b(?:struct|class|union|enum(?: class)?) (\w+)(?: final)?(?: : [^()]*)?$", head)
+        if kind:
+            return [kind.group(1)]
+        function = re.match(r"[^=(]*?\b(\w+)\((.*)\)[^()]*$", head)
+        if function:
+            return [f"{function.group(1)}({parameter_types(function.group(2))})"]
+    if "(" in head.split("=")[0] or head.startswith(("using ", "struct ", "class ", "enum ")):
+        return []
+    if opens_body and "=" not in head:
+        head += " ="
+    return re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]]*\])* ?=(?!=)", head)
+
+
+def unnamed_names(code: str) -> dict[str, int]:
+    """Names of a file's unnamed namespaces, each with the namespaces around it, and their lines."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), code, flags=re.M)
+    found: dict[str, int] = {}
+    scopes: list[str | None] = []  # None: the body of something
+    since = 0
+    for m in re.finditer(r"[{};]", code):
+        head = code[since:m.start()].strip()
+        since = m.end()
+        inside = "" in scopes and None not in scopes
+        if m.group() == "}":
+            if scopes:
+                scopes.pop()
+            continue
+        namespace = re.search(r"\bnamespace\s*([\w:]*)$", head) if m.group() == "{" else None
+        if inside and not namespace:
+            for name in declared_names(head, m.group() == "{"):
+                found["::".join([s for s in scopes if s] + [name])] = code.count("\n", 0, m.start()) + 1
+        if m.group() == "{":
+            scopes.append(namespace.group(1) if namespace else None)
+    return found
+
+
+def check_unnamed(files: list[str]) -> list[str]:
+    """Grouped builds (PAGEFOLD_UNITY) compile files of a module as one: names of their unnamed namespaces meet."""
+    errors, seen = [], {}
+    for path in files:
+        m = re.match(r"(src/cli/pull|(?:src|tests)/\w+)/.*(?<!_avx2)(?<!_avx512)\.cpp$", path)
+        if not m:
+            continue
+        for name, line in unnamed_names(strip_code((ROOT / path).read_text(encoding="utf-8"))).items():
+            other = seen.setdefault((m.group(1), name), path)
+            if other != path:
+                errors.append(f"{path}:{line}: {name} is a name of {other} too, and grouped builds compile both as one file")
+    return errors
+
+
 def check_text(path: str, text: str, errors: list[str]) -> None:
     for number, line in enumerate(text.splitlines(), 1):
         for pattern, what in FORBIDDEN:
@@ -194,6 +265,7 @@ def missing_tests(files: list[str]) -> list[str]:
 def main() -> int:
     files = tracked_files()
     errors = [e for f in files for e in check_file(f)]
+    errors += check_unnamed(files)
     errors += check_format([f for f in files if Path(f).suffix in CODE_SUFFIXES])
     if "--untested" in sys.argv:
         untested = missing_tests(files)

@@ -24,8 +24,8 @@
 // the linker would keep one copy for the whole program, possibly the one that needs AVX-512.
 #define PF_ISA_INLINE __attribute__((always_inline)) inline
 // Loops over rows and tiles of a block must vanish, or their accumulators live in memory.
-#ifdef PAGEFOLD_KEEP_LOOPS  // sanitizer builds: a check on every access of an unrolled loop takes
-                            // minutes to compile
+// Sanitizer builds keep them: a check on every access of an unrolled loop is slow to compile.
+#ifdef PAGEFOLD_KEEP_LOOPS
 #define PF_UNROLL
 #else
 #define PF_UNROLL _Pragma("GCC unroll 16")

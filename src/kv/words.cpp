@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kLongestShown = 64;
 constexpr size_t kMostSpans = 1024;
-constexpr int64_t kMost = int64_t{1} << 30;
+constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 template <class T>
 bool parse_all(std::string_view word, T& value) {
@@ -81,7 +81,7 @@ Status parse_budget(std::string_view word, int64_t& tokens, double& share) {
     return ok_status();
   }
   share = 0;
-  PF_ASSIGN(tokens, parse_count("kv.budget", word, 1, kMost));
+  PF_ASSIGN(tokens, parse_count("kv.budget", word, 1, kMostTokens));
   return ok_status();
 }
 
@@ -97,7 +97,7 @@ Result<std::vector<KeepSpan>> parse_spans(std::string_view word, int64_t n_promp
     const int64_t after = spans.empty() ? 0 : spans.back().end;
     if (colon == std::string_view::npos || !parse_all(part.substr(0, colon), span.begin) ||
         !parse_all(part.substr(colon + 1), span.end) || span.begin < after ||
-        span.end <= span.begin || span.end > kMost) {
+        span.end <= span.begin || span.end > kMostTokens) {
       return bad_input(
           "kv.keep: expected ascending, disjoint spans BEGIN:END,BEGIN:END of prompt tokens, got "
           "\"{}\"",

@@ -14,7 +14,7 @@ namespace pagefold {
 namespace {
 
 constexpr int64_t kFewestTokens = 64;
-constexpr int kBlockSize = 16, kMostTexts = 16;
+constexpr int kSlotsPerBlock = 16, kMostTexts = 16;
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& model) {
   PF_ASSIGN(const ModelFiles files, open_model(model));
@@ -46,7 +46,7 @@ class Writer {
     n_ = n;
     longest_ = longest;
     BlockId next = 0;
-    const auto blocks = static_cast<size_t>((longest + kBlockSize - 1) / kBlockSize);
+    const auto blocks = static_cast<size_t>((longest + kSlotsPerBlock - 1) / kSlotsPerBlock);
     for (int i = 0; i < n * shape_.n_layers * shape_.n_kv_heads; ++i) {
       ids_.emplace_back(blocks);
       std::iota(ids_.back().begin(), ids_.back().end(), next);
@@ -54,7 +54,7 @@ class Writer {
     }
     for (const auto& ids : ids_) views_.push_back({ids.data(), 0, 0, nullptr});
     texts_.assign(static_cast<size_t>(n), {{first_token()}});
-    return model_.network->init(kv_shape(shape_, model_.kv, kBlockSize, next), {n, n, n});
+    return model_.network->init(kv_shape(shape_, model_.kv, kSlotsPerBlock, next), {n, n, n});
   }
 
   // One token more for each.

@@ -43,7 +43,7 @@ std::vector<Golden> golden() {
   return all;
 }
 
-const std::byte* bytes_of(const Golden& g) {
+const std::byte* golden_bytes(const Golden& g) {
   return reinterpret_cast<const std::byte*>(g.bytes.data());
 }
 
@@ -55,7 +55,7 @@ TEST(BlockTypes, DequantizeEqualsTheGgufPackage) {
     ASSERT_GE(n, 2 * info.block_elements);
     ASSERT_EQ(static_cast<int64_t>(g.bytes.size()), n / info.block_elements * info.block_bytes);
     std::vector<float> out(g.floats.size(), NAN);
-    dequantize(g.type, bytes_of(g), n, out.data());
+    dequantize(g.type, golden_bytes(g), n, out.data());
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_EQ(out[i], g.floats[i]) << info.name << " element " << i;
     }
@@ -71,7 +71,7 @@ TEST(BlockTypes, UnpackedPartsGiveTheSameValues) {
     const size_t groups = n / static_cast<size_t>(traits->group);
     std::vector<int8_t> q(n);
     std::vector<float> scale(groups), min(groups);
-    unpack_blocks(g.type, bytes_of(g), static_cast<int64_t>(n), q.data(), scale.data(),
+    unpack_blocks(g.type, golden_bytes(g), static_cast<int64_t>(n), q.data(), scale.data(),
                   traits->has_min ? min.data() : nullptr);
     for (size_t i = 0; i < n; ++i) {
       const size_t group = i / static_cast<size_t>(traits->group);

@@ -12,12 +12,12 @@
 namespace pagefold {
 namespace {
 
-CacheShape shape_of(std::vector<int64_t> windows, int heads = 2, int block = 16) {
+CacheShape windowed_shape(std::vector<int64_t> windows, int heads = 2, int block = 16) {
   return {static_cast<int>(windows.size()), heads, block, std::move(windows)};
 }
 
 TEST(SequenceCache, TakesWhatTheRowsNeed) {
-  const CacheShape shape = shape_of({0, 0});
+  const CacheShape shape = windowed_shape({0, 0});
   BlockPool pool(64);
   SequenceCache cache(shape);
   std::vector<BlockId> freed;
@@ -42,7 +42,7 @@ TEST(SequenceCache, TakesWhatTheRowsNeed) {
 }
 
 TEST(SequenceCache, AllOrNothing) {
-  const CacheShape shape = shape_of({0, 0});
+  const CacheShape shape = windowed_shape({0, 0});
   BlockPool pool(7);
   SequenceCache cache(shape);
   std::vector<BlockId> freed;
@@ -57,7 +57,7 @@ TEST(SequenceCache, AllOrNothing) {
 
 // Window 20, block 16, one head: by hand. Slot < len - 20 is never needed again.
 TEST(SequenceCache, WindowsGiveWholeBlocksBack) {
-  const CacheShape shape = shape_of({20, 0}, 1);
+  const CacheShape shape = windowed_shape({20, 0}, 1);
   BlockPool pool(64);
   SequenceCache cache(shape);
   std::vector<BlockId> freed;
@@ -85,8 +85,8 @@ TEST(SequenceCache, WindowsGiveWholeBlocksBack) {
 TEST(SequenceCache, PeakBlocksBoundsEveryStep) {
   std::mt19937 rng(3);
   for (int round = 0; round < 200; ++round) {
-    const CacheShape shape =
-        shape_of({static_cast<int64_t>(rng() % 100), 0, static_cast<int64_t>(1 + rng() % 40)});
+    const CacheShape shape = windowed_shape(
+        {static_cast<int64_t>(rng() % 100), 0, static_cast<int64_t>(1 + rng() % 40)});
     BlockPool pool(4096);
     SequenceCache cache(shape);
     std::vector<BlockId> freed;
@@ -107,7 +107,7 @@ TEST(SequenceCache, PeakBlocksBoundsEveryStep) {
 // with two owners, tables as long as the tokens.
 TEST(SequenceCache, RandomOperationsAgainstANaiveModel) {
   std::mt19937 rng(11);
-  const CacheShape shape = shape_of({0, 24}, 2);
+  const CacheShape shape = windowed_shape({0, 24}, 2);
   BlockPool pool(300);
   struct Naive {
     std::unique_ptr<SequenceCache> cache;
