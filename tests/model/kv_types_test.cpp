@@ -74,7 +74,8 @@ TEST(KvTypes, RotationAndCentresBearBiasedKeys) {
     for (KvFormat f : {KvFormat(DType::fp8_e4m3), KvFormat(DType::int8), KvFormat(DType::int4)}) {
       const double centred = model.kld(model.run(f));
       f.centred_keys = false;
-      EXPECT_LT(centred, model.kld(model.run(f)) / 2) << name << " " << f.name();
+      const double stored = model.kld(model.run(f));
+      EXPECT_LT(centred, stored / (f.hadamard_keys ? 1.3 : 2)) << name << " " << f.name();
     }
   }
 }
