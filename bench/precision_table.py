@@ -95,27 +95,25 @@ def quality(args):
     tokens, n = write_tokens(args)
     reference = args.work / "reference.f32"
     run(args, "teacher_forced", args.model, tokens, "-", "dtype=float32", "activations=16", "kv=float32", f"out={reference}")
-    results = load()
-    results["quality"] = {"text": TEXT, "tokens": n, "rows": []}
-    for weights in WEIGHTS:
+    rows = []
+    for weights in args.weights:
         for kv, (k, v) in KV.items():
             out = run(args, "teacher_forced", path_of(args, weights), tokens, reference, f"kv={k}", f"kvv={v}")
             number = lambda pattern: float(re.search(pattern + r" ([-+.e\d]+)", out).group(1))
-            results["quality"]["rows"].append({
+            rows.append({
                 "weights": weights, "kv": kv, "weight_bytes": int(number("weights")), "kv_bytes_per_token":
                 int(re.search(r"(\d+) bytes a token", out).group(1)), "kld": number("mean_kld"), "kld_p99": number("p99_kld"),
                 "top1": number("top1"), "perplexity": number("perplexity")})
-            print(results["quality"]["rows"][-1], flush=True)
+            print(rows[-1], flush=True)
     reference.unlink()
-    save(results)
+    keep("quality", {"text": TEXT, "tokens": n}, rows)
 
 
 def speed(args):
     """One process a weight format: its caches and the baseline take turns, first decodes, then prefills."""
-    begin, results = time.monotonic(), load()
-    results["speed"] = {"depth": DEPTH, "chunk": CHUNK, "rows": []}
+    begin, measured = time.monotonic(), []
     base = path_of(args, "bf16")
-    for weights in WEIGHTS:
+    for weights in args.weights:
         rows = {kv: {"weights": weights, "kv": kv} for kv in KV}
         for name, words, repeat in (("decode", f"len={DEPTH}", 9), ("prefill", f"len=0,rows={CHUNK}", 2)):
             specs = [f"{words},kv=bfloat16,model={base}"]
@@ -125,20 +123,19 @@ def speed(args):
             for kv, line in zip(KV, lines[1:]):
                 rows[kv][f"{name}_ratio"] = float(line.rsplit(" x ", 1)[1])
                 rows[kv][f"{name}_tokens_per_s"] = float(re.search(r"([\d.]+) tokens/s", line).group(1))
-        results["speed"]["rows"] += rows.values()
+        measured += rows.values()
         print(f"{weights}: {time.monotonic() - begin:.0f} s", flush=True)
-    results["speed"]["machine"] = next((line.split(": ", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
-    results["speed"]["cores"] = len(os.sched_getaffinity(0))
-    save(results)
+    machine = next((line.split(": ", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    keep("speed", {"depth": DEPTH, "chunk": CHUNK, "machine": machine, "cores": len(os.sched_getaffinity(0))}, measured)
 
 
 def table(args):
     del args
     results = load()
-    rows = {(r["weights"], r["kv"]): dict(r) for part in ("quality", "speed") for r in results.get(part, {}).get("rows", [])}
+    rows = {}
     for part in ("quality", "speed"):
         for r in results.get(part, {}).get("rows", []):
-            rows[r["weights"], r["kv"]].update(r)
+            rows.setdefault((r["weights"], r["kv"]), {}).update(r)
     lines = ["| weights | KV | weights, MB | KV, bytes a token | tokens in 512 MiB | decode | prefill | KLD | perplexity |",
              "|---|---|---|---|---|---|---|---|---|"]
     for weights in WEIGHTS:
@@ -161,8 +158,18 @@ def load():
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def save(results):
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+def keep(part, facts, rows):
+    """Rows of other weights stay, if they were measured the same way."""
+    results = load()
+    old = results.get(part, {})
+    if any(old.get(key) != value for key, value in facts.items()):
+        old = {}
+    new = {r["weights"] for r in rows}
+    rows = [r for r in old.get("rows", []) if r["weights"] not in new] + rows
+    results[part] = facts | {"rows": sorted(rows, key=lambda r: WEIGHTS.index(r["weights"]))}
+    lines = json.dumps(results, indent=1)
+    lines = re.sub(r"\{\s+(\"weights\"[^}]*?)\s+\}", lambda m: "{" + re.sub(r"\s*\n\s*", " ", m.group(1)) + "}", lines)
+    RESULTS.write_text(lines + "\n")
 
 
 def main():
@@ -171,6 +178,7 @@ def main():
     parser.add_argument("steps", nargs="+", choices=["make", "quality", "speed", "table"])
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints, about 1 GB")
     parser.add_argument("--build", type=Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=WEIGHTS, help="of the table's rows, these alone")
     parser.add_argument("--tokens", type=int, default=512, help="of the text, for quality")
     args = parser.parse_args()
     for step in args.steps:

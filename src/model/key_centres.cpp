@@ -10,12 +10,21 @@ namespace {
 
 constexpr int64_t kTokens = 64, kStride = 7919;
 
-// The mean of e^(i f p) over the positions p of the model's context.
-std::complex<double> mean_rotation(double f, int64_t context) {
-  const auto n = static_cast<double>(context);
+// The mean of e^(i f p) over the positions p below n.
+std::complex<double> mean_over(double f, double n) {
   const std::complex<double> step = std::polar(1.0, f) - 1.0;
   if (std::abs(step) * n < 1e-6) return 1.0;
   return (std::polar(1.0, f * n) - 1.0) / (step * n);
+}
+
+// Over sequences of all lengths up to the model's context, each order of magnitude as likely: what
+// suits the whole of a long context alone would leave short sequences nearly uncentred.
+std::complex<double> mean_rotation(double f, int64_t context) {
+  std::complex<double> sum = 0;
+  int n = 0;
+  for (double length = 64; length < static_cast<double>(context); length *= 1.25, ++n)
+    sum += mean_over(f, length);
+  return (sum + mean_over(f, static_cast<double>(context))) / static_cast<double>(n + 1);
 }
 
 // Means of keys [..][head_dim] before their rotation -> the best constant for rotated ones.
@@ -37,8 +46,8 @@ void rotate_means(const ModelShape& shape, std::vector<float>& means) {
 
 }  // namespace
 
-// A few tokens from all over the vocabulary show it well enough. Its rotations are averaged over
-// the model's context: slow bands keep it, fast ones have none.
+// A few tokens from all over the vocabulary show it well enough. Its rotations are averaged: slow
+// bands keep it, fast ones have none.
 Status TransformerModel::centre_keys(const KvShape& kv, const StepLimits& limits) {
   const int64_t n_tables = int64_t{kv.n_layers} * kv.n_kv_heads;
   const int64_t blocks =

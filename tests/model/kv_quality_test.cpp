@@ -2,6 +2,7 @@
 // with biased keys, as Qwen2's are: KLD against bfloat16 KV, with exact activations, so that
 // nothing but the cache differs.
 #include <cstdlib>
+#include <deque>
 
 #include "base/threads.h"
 #include "model/golden_models.h"
@@ -43,24 +44,26 @@ class KvQuality : public ::testing::TestWithParam<bool> {
     const ModelShape& s = files_.config.shape;
     const auto bands = static_cast<size_t>(s.head_dim / 2), dim = static_cast<size_t>(s.head_dim);
     files_.config.attention_bias = true;
-    biases_.emplace_back(static_cast<size_t>(s.n_heads * s.head_dim), 0.0f);
-    std::vector<float> key(static_cast<size_t>(s.n_kv_heads) * dim, 0.0f);
-    for (size_t i = 0; i < key.size(); ++i) {
-      const size_t band = i % dim / 2;
-      if (band == bands - 4 || band >= bands - 2)
-        key[i] = 20 * (2 * static_cast<float>(splitmix(1, i) % 1000) / 999 - 1);
-    }
-    biases_.push_back(std::move(key));
-    biases_.emplace_back(biases_[1].size(), 0.0f);
+    const auto add = [&](int layer, const char* name, std::vector<float> values) {
+      biases_.push_back(std::move(values));
+      tensors_.push_back({fmt::format("blk.{}.attn_{}.bias", layer, name),
+                          TensorType::F32,
+                          {static_cast<int64_t>(biases_.back().size())},
+                          std::as_bytes(std::span(biases_.back())),
+                          "biases"});
+    };
+    const size_t queries = static_cast<size_t>(s.n_heads) * dim,
+                 keys = static_cast<size_t>(s.n_kv_heads) * dim;
     for (int layer = 0; layer < s.n_layers; ++layer) {
-      for (const auto& [name, b] : {std::pair{"q", 0}, {"k", 1}, {"v", 2}}) {
-        const std::vector<float>& values = biases_[static_cast<size_t>(b)];
-        tensors_.push_back({fmt::format("blk.{}.attn_{}.bias", layer, name),
-                            TensorType::F32,
-                            {static_cast<int64_t>(values.size())},
-                            std::as_bytes(std::span(values)),
-                            "biases"});
+      std::vector<float> key(keys, 0.0f);
+      for (size_t i = 0; i < keys; ++i) {
+        const size_t band = i % dim / 2;
+        const auto draw = static_cast<float>(splitmix(static_cast<uint64_t>(layer), i) % 1000);
+        if (band == bands - 4 || band >= bands - 2) key[i] = 20 * (2 * draw / 999 - 1);
       }
+      add(layer, "q", std::vector<float>(queries, 0.0f));
+      add(layer, "k", std::move(key));
+      add(layer, "v", std::vector<float>(keys, 0.0f));
     }
   }
 
@@ -78,7 +81,7 @@ class KvQuality : public ::testing::TestWithParam<bool> {
 
   ModelFiles files_;
   std::vector<TensorInfo> tensors_;
-  std::vector<std::vector<float>> biases_;
+  std::deque<std::vector<float>> biases_;
   std::vector<int32_t> tokens_;
 };
 

@@ -10,7 +10,7 @@ struct Bound {
 };
 const Bound kBounds[] = {{DType::f16, 1e-5},      {DType::bf16, 5e-4},
                          {DType::int8, 1e-3},     {{DType::int8, DType::int8, 32}, 1e-3},
-                         {DType::fp8_e4m3, 3e-2}, {DType::fp8_e5m2, 5e-2},
+                         {DType::fp8_e4m3, 2e-2}, {DType::fp8_e5m2, 0.1},
                          {DType::int4, 5e-2},     {{DType::int8, DType::int4}, 5e-2}};
 
 // A trained model's keys have dimensions that stand far out, in the slow rotary bands: Qwen2's
@@ -74,7 +74,8 @@ TEST(KvTypes, RotationAndCentresBearBiasedKeys) {
     for (KvFormat f : {KvFormat(DType::fp8_e4m3), KvFormat(DType::int8), KvFormat(DType::int4)}) {
       const double centred = model.kld(model.run(f));
       f.centred_keys = false;
-      EXPECT_LT(centred, model.kld(model.run(f)) / 2) << name << " " << f.name();
+      const double stored = model.kld(model.run(f));
+      EXPECT_LT(centred, stored / (f.hadamard_keys ? 1.3 : 2)) << name << " " << f.name();
     }
   }
 }
