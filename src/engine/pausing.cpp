@@ -85,9 +85,9 @@ void Pausing::pause(Sequence& s, std::vector<BlockId>& freed) {
   start_again(s);
 }
 
-bool Pausing::take_blocks(Sequence& s) {
+bool Pausing::take_blocks(Sequence& s, const PrefixIndex::Hit& hit) {
   PF_CHECK(s.spilled != nullptr, "a sequence without a spilled cache goes on");
-  return s.cache.restore(pool_, s.spilled->lengths);
+  return s.cache.restore(pool_, s.spilled->lengths, hit.groups);
 }
 
 Status Pausing::fill_blocks(Sequence& s) {
@@ -95,17 +95,27 @@ Status Pausing::fill_blocks(Sequence& s) {
   s.cache.collect_blocks(ids_, filled_);
   PF_CHECK(static_cast<int64_t>(ids_.size()) == away->blocks, "a spilled cache changed its shape");
   const auto start = Clock::now();
-  const Status moved =
-      in_chunks(ids_.size(), block_bytes_, [&](size_t at, size_t n, uint64_t bytes) -> Status {
-        buffer_.resize(n * block_bytes_);
-        PF_TRY(away->extent->read(bytes, buffer_));
-        model_.load_blocks({ids_.data() + at, n}, {filled_.data() + at, n}, buffer_.data());
-        return ok_status();
-      });
-  PF_TRY(moved);
-  counts_.read += away->extent->bytes();
-  log::info("{}: goes on, {} blocks ({:.1f} MiB) read back in {:.1f} ms", s.request.id,
-            away->blocks, mib(away->extent->bytes()), seconds_between(start, Clock::now()) * 1e3);
+  // Shared blocks are full already: only those of one's own are read, in runs.
+  uint64_t read = 0;
+  for (size_t at = 0; at < ids_.size();) {
+    size_t end = at;
+    while (end < ids_.size() && pool_.owners(ids_[end]) == 1) ++end;
+    const Status moved =
+        in_chunks(end - at, block_bytes_, [&](size_t from, size_t n, uint64_t bytes) -> Status {
+          buffer_.resize(n * block_bytes_);
+          PF_TRY(away->extent->read(at * block_bytes_ + bytes, buffer_));
+          model_.load_blocks({ids_.data() + at + from, n}, {filled_.data() + at + from, n},
+                             buffer_.data());
+          read += n * block_bytes_;
+          return ok_status();
+        });
+    PF_TRY(moved);
+    at = end;
+    while (at < ids_.size() && pool_.owners(ids_[at]) > 1) ++at;
+  }
+  counts_.read += read;
+  log::info("{}: goes on, {} blocks ({:.1f} MiB read back in {:.1f} ms, the rest is shared)",
+            s.request.id, away->blocks, mib(read), seconds_between(start, Clock::now()) * 1e3);
   return ok_status();
 }
 

@@ -27,8 +27,9 @@ class Pausing {
 
   // Takes the blocks away from a sequence that is not part of a running step.
   void pause(Sequence& s, std::vector<BlockId>& freed);
-  // Gives a spilled sequence its blocks, still without contents. False: the pool is short.
-  [[nodiscard]] bool take_blocks(Sequence& s);
+  // Gives a spilled sequence its blocks, those of the hit and others that are still without
+  // contents. False: the pool is short.
+  [[nodiscard]] bool take_blocks(Sequence& s, const PrefixIndex::Hit& hit);
   // Fills them, once the model knows that they are taken. After an error: lost().
   Status fill_blocks(Sequence& s);
   // The spilled bytes are gone: the sequence will be computed again.

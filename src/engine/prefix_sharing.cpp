@@ -27,6 +27,11 @@ uint64_t random_seed() {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
+bool wants_prompt_logprobs(const Sequence& s) {
+  return s.request.sampling.prompt_logprobs &&
+         static_cast<int64_t>(s.prompt_logprobs.size()) < s.n_prompt;
+}
+
 // What a policy must see computed, in words.
 std::string rows_needed(const KvPlan& plan) {
   if (plan.prefill_evict) return "prefill_evict compacts while the prompt is read";
@@ -47,28 +52,31 @@ PrefixSharing::PrefixSharing(const EngineConfig& config, const CacheShape& shape
       pool_(pool),
       index_(shape, pool, index_limits(config, shape, block_bytes, pool), random_seed()) {}
 
-PrefixSharing::Limit PrefixSharing::limit_of(const Sequence& s) const {
-  // Generated tokens are there as well when a paused sequence is computed again; quest read less
-  // than everything when it made its own. The last known token must be computed for its logits.
-  const bool quest = s.plan->quest_tokens > 0;
-  Limit limit{(quest ? std::min(s.n_prompt + 1, s.next_pos()) : s.next_pos()) - 1, {}};
-  if (s.request.sampling.prompt_logprobs &&
-      static_cast<int64_t>(s.prompt_logprobs.size()) < s.n_prompt) {
-    return {0, "prompt_logprobs needs every row of the prompt"};
-  }
+// Generated tokens are there as well when a paused sequence is computed again; quest read less than
+// everything when it made its own. The last known token must be computed for its logits.
+int64_t PrefixSharing::limit_of_any(const Sequence& s) const {
+  const bool own = s.plan->quest_tokens > 0 || s.plan->evicts();
+  return (own ? std::min(s.n_prompt + 1, s.next_pos()) : s.next_pos()) - 1;
+}
+
+int64_t PrefixSharing::limit_of(const Sequence& s) const {
+  if (wants_prompt_logprobs(s)) return 0;
+  const int64_t limit = limit_of_any(s);
   if (!s.plan->evicts()) return limit;
   PF_CHECK(s.compression != nullptr, "a hit is limited by what compression must observe");
-  const int64_t most = most_cached_prompt(*s.plan, s.compression->state());
-  limit.tokens = std::min(limit.tokens, s.n_prompt);
-  if (most / shape_.block_size < limit.tokens / shape_.block_size) {
-    limit = {most, rows_needed(*s.plan)};
-  }
-  return limit;
+  return std::min(limit, most_cached_prompt(*s.plan, s.compression->state()));
 }
 
 PrefixIndex::Hit PrefixSharing::find(const Sequence& s) const {
   if (!enabled()) return {};
-  return index_.find(s.request.cache_salt, s.tokens, limit_of(s).tokens / shape_.block_size);
+  return index_.find(s.request.cache_salt, s.tokens, limit_of(s) / shape_.block_size);
+}
+
+PrefixIndex::Hit PrefixSharing::find_spilled(const Sequence& s) const {
+  if (!enabled() || s.spilled->lengths.tainted) return {};
+  // What will soon be compacted is better its own: it may have been paused for want of copies.
+  if (s.compression && s.n_computed >= s.n_prompt) return {};
+  return index_.find(s.request.cache_salt, s.tokens, s.n_computed / shape_.block_size);
 }
 
 bool PrefixSharing::comes_soon(const Sequence& running, const Sequence& s,
@@ -77,7 +85,7 @@ bool PrefixSharing::comes_soon(const Sequence& running, const Sequence& s,
       running.cache.tainted() || running.request.cache_salt != s.request.cache_salt) {
     return false;
   }
-  const int64_t limit = std::min(limit_of(s).tokens, running.n_prompt);
+  const int64_t limit = std::min(limit_of(s), running.n_prompt);
   const int64_t wanted = (hit.blocks() + 1) * shape_.block_size;
   return wanted <= limit &&
          std::equal(s.tokens.begin(), s.tokens.begin() + wanted, running.tokens.begin());
@@ -85,14 +93,17 @@ bool PrefixSharing::comes_soon(const Sequence& running, const Sequence& s,
 
 void PrefixSharing::adopt(Sequence& s, const PrefixIndex::Hit& hit) {
   if (!enabled()) return;
-  const Limit limit = limit_of(s);
   const int64_t tokens = hit.blocks() * shape_.block_size;
   if (s.times_paused == 0) {
     queries_ += static_cast<uint64_t>(s.n_prompt);
     hits_ += static_cast<uint64_t>(tokens);
     s.cached_tokens = tokens;
-    s.cache_note = limit.note;
-    s.cache_bypass = limit.tokens < shape_.block_size && !limit.note.empty();
+    const int64_t most = limit_of(s) / shape_.block_size;
+    if (most < limit_of_any(s) / shape_.block_size) {
+      s.cache_note = wants_prompt_logprobs(s) ? "prompt_logprobs needs every row of the prompt"
+                                              : rows_needed(*s.plan);
+      s.cache_bypass = most == 0;
+    }
   }
   s.prefix = {};
   s.publishes = true;

@@ -23,6 +23,8 @@ class PrefixSharing {
   // What is there for a sequence that has computed nothing. Its compression must exist if its plan
   // evicts.
   PrefixIndex::Hit find(const Sequence& s) const;
+  // The same for a spilled sequence: of what it had computed, whatever its policy must observe.
+  PrefixIndex::Hit find_spilled(const Sequence& s) const;
   // A running sequence will soon publish more of what `s` begins with than `hit` has.
   bool comes_soon(const Sequence& running, const Sequence& s, const PrefixIndex::Hit& hit) const;
   // The sequence takes the blocks of the hit: its first tokens count as computed.
@@ -41,11 +43,9 @@ class PrefixSharing {
   uint64_t hits() const { return hits_; }
 
  private:
-  struct Limit {
-    int64_t tokens = 0;  // of the prefix that need not be computed
-    std::string note;    // what else would have been possible
-  };
-  Limit limit_of(const Sequence& s) const;
+  // Tokens of the prefix that need not be computed; the second: but for the policy.
+  int64_t limit_of(const Sequence& s) const;
+  int64_t limit_of_any(const Sequence& s) const;
 
   const CacheShape& shape_;
   BlockPool& pool_;

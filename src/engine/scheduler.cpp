@@ -181,9 +181,9 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
          running_.size() < static_cast<size_t>(config_.max_num_seqs)) {
     Sequence& next = *waiting_.front();
     if (!next.admitted && pausing_.full() && !running_.empty()) return;
+    ensure_compression(next);
     PrefixIndex::Hit hit;
     if (!next.spilled) {
-      ensure_compression(next);
       hit = prefix_.find(next);
       // Computing now what another sequence will have published after this step would be waste.
       const bool soon = std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
@@ -212,10 +212,15 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
   }
 }
 
-// Blocks now; its bytes come after the plan, its rows with the next one.
+// Blocks now; its bytes come after the plan, its rows with the next one. What is still published of
+// it is shared again.
 void Scheduler::go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed) {
-  const bool ok = prefix_.index().reclaim(s->spilled->blocks, freed) && pausing_.take_blocks(*s);
-  PF_CHECK(ok, "blocks of a spilled sequence were counted wrongly");
+  PrefixIndex& index = prefix_.index();
+  index.touch(prefix_.find_spilled(*s).cursor, Clock::now());  // to be taken back last
+  while (!pausing_.take_blocks(*s, prefix_.find_spilled(*s))) {
+    const bool more = index.reclaim(int64_t{pool_.free_count()} + 1, freed);
+    PF_CHECK(more, "blocks of a spilled sequence were counted wrongly");
+  }
   s->scheduled_rows = s->scheduled_logits = 0;
   restored_.push_back(s.get());
   running_.push_back(std::move(s));

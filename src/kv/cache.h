@@ -78,7 +78,10 @@ class SequenceCache {
   // All blocks that hold slots, table by table, and how many slots of each are filled.
   void collect_blocks(std::vector<BlockId>& blocks, std::vector<int32_t>& filled) const;
   // Into an empty cache: blocks for these lengths, contents to be filled in. All or nothing.
-  [[nodiscard]] bool restore(BlockPool& pool, const CacheLengths& lengths);
+  // shared: the first blocks of every table as a prefix index has them, for tables that were never
+  // compacted; they are shared where they are needed and there.
+  [[nodiscard]] bool restore(BlockPool& pool, const CacheLengths& lengths,
+                             std::span<const BlockId* const> shared = {});
 
   // --- compaction: called by Compactor ---
   // Takes the fresh blocks of t.copies: fills in their ids and t.blocks. False: short of blocks,

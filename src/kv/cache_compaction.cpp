@@ -43,8 +43,13 @@ void SequenceCache::collect_blocks(std::vector<BlockId>& blocks,
   }
 }
 
-bool SequenceCache::restore(BlockPool& pool, const CacheLengths& l) {
+bool SequenceCache::restore(BlockPool& pool, const CacheLengths& l,
+                            std::span<const BlockId* const> shared) {
   PF_CHECK(held_ == 0 && l.len.size() == views_.size(), "restore into an empty cache");
+  PF_CHECK(shared.empty() || !l.tainted, "a compacted sequence takes no shared blocks");
+  const auto shared_block = [&](size_t t, int64_t b) {
+    return b < static_cast<int64_t>(shared.size()) ? shared[static_cast<size_t>(b)][t] : kNoBlock;
+  };
   const auto absent = [&](size_t t, int64_t b) {
     if (b < l.start[t] / shape_.block_size) return true;
     const bool masked = !l.live.empty() && !l.live[t].empty();
@@ -55,7 +60,9 @@ bool SequenceCache::restore(BlockPool& pool, const CacheLengths& l) {
   for (size_t t = 0; t < views_.size(); ++t) {
     const int64_t n = blocks_for(l.len[t]);
     longest = std::max(longest, n);
-    for (int64_t b = 0; b < n; ++b) needed += absent(t, b) ? 0 : 1;
+    for (int64_t b = 0; b < n; ++b) {
+      needed += absent(t, b) || shared_block(t, b) != kNoBlock ? 0 : 1;
+    }
   }
   if (needed > pool.free_count()) return false;
   grow_capacity(longest);
@@ -67,6 +74,12 @@ bool SequenceCache::restore(BlockPool& pool, const CacheLengths& l) {
       BlockId& id = ids(t)[b];
       id = kNoBlock;
       if (absent(t, b)) continue;
+      ++held_;
+      id = shared_block(t, b);
+      if (id != kNoBlock) {
+        pool.share(id);
+        continue;
+      }
       const bool ok = pool.allocate({&id, 1});
       PF_CHECK(ok, "blocks were counted wrongly");
     }
@@ -78,7 +91,6 @@ bool SequenceCache::restore(BlockPool& pool, const CacheLengths& l) {
       dead_[t] += (live_[t][static_cast<size_t>(s / 32)] >> (s % 32) & 1) == 0 ? 1 : 0;
     }
   }
-  held_ = needed;
   tainted_ = l.tainted;
   return true;
 }

@@ -74,6 +74,27 @@ TEST(Args, EngineSizes) {
   EXPECT_EQ(c.engine.max_model_len, 0);
 }
 
+TEST(Args, SharingAndPressure) {
+  EXPECT_TRUE(parsed<ServeCommand>({"serve"}).engine.enable_prefix_caching);
+  EXPECT_FALSE(
+      parsed<ServeCommand>({"serve", "--no-enable-prefix-caching"}).engine.enable_prefix_caching);
+  EXPECT_FALSE(parsed<GenerateCommand>({"generate", "-p", "x"}).engine.enable_prefix_caching);
+  EXPECT_TRUE(parsed<GenerateCommand>({"generate", "-p", "x", "--enable_prefix_caching"})
+                  .engine.enable_prefix_caching);
+  const EngineOptions e =
+      parsed<ServeCommand>({"serve", "--prefix-cache-memory-bytes", "1M", "--prefix-cache-ttl",
+                            "2.5", "--admission", "guaranteed", "--kv-spill-dir", "/x",
+                            "--kv-spill-bytes", "2G"})
+          .engine;
+  EXPECT_EQ(e.prefix_cache_memory_bytes, 1u << 20);
+  EXPECT_EQ(e.prefix_cache_ttl, 2.5);
+  EXPECT_EQ(e.admission, "guaranteed");
+  EXPECT_EQ(e.kv_spill_dir, "/x");
+  EXPECT_EQ(e.kv_spill_bytes, 2ull << 30);
+  EXPECT_THAT(error_of({"serve", "--admission", "never"}), HasSubstr("optimistic, guaranteed"));
+  EXPECT_THAT(error_of({"serve", "--prefix-cache-ttl", "-1"}), HasSubstr("--prefix-cache-ttl"));
+}
+
 TEST(Args, KvTypesOfEverySubcommand) {
   const Args types = {"--kv-cache-dtype", "int8", "--kv_cache_dtype_v=int4", "--kv-cache-group",
                       "32"};

@@ -186,6 +186,22 @@ TEST(Spilling, LostBytesAreComputedAgain) {
   EXPECT_EQ(m.spill_used, 0u);
 }
 
+// What is still published of a paused request is shared again, not read back.
+TEST(Spilling, PublishedBlocksAreSharedAgain) {
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 6; ++i) {
+    auto tokens = prompt_of(64, 3, 160);
+    tokens.push_back(static_cast<int32_t>(i));
+    requests.push_back(compressed(std::move(tokens), 100, {}, i % 2 * (i + 1)));
+  }
+  const std::vector<Answer> alone = answers_alone(requests, {});
+  EngineMetrics m;
+  expect_text(answers_together(requests, {}, tight_and_cached, &m), alone, "shared");
+  EXPECT_GT(m.pauses_spilled, 0u);
+  EXPECT_LT(m.spill_read, m.spill_written);
+  EXPECT_EQ(m.spill_used, 0u);
+}
+
 // A paused request that is cancelled leaves nothing in the file.
 TEST(Spilling, CancelledRequestsLeaveTheFile) {
   FakeModel model;

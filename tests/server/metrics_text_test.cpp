@@ -11,6 +11,10 @@ TEST(MetricsText, HistogramsAreCumulative) {
   for (const double v : {0.05, 0.5, 0.6, 7.0}) m.ttft_s.observe(v);
   m.blocks_total = 8;
   m.blocks_used = 2;
+  m.blocks_cached = 3;
+  m.prefix_queries = 70;
+  m.prefix_hits = 48;
+  m.pauses_spilled = 5;
   const std::string text = metrics_text(m, {}, "a\"b\\c\nd", {{"/health", 3}});
   const std::string labels = R"(model_name="a\"b\\c\nd",engine="0")";
   for (const std::string& line :
@@ -19,6 +23,10 @@ TEST(MetricsText, HistogramsAreCumulative) {
         "vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"+Inf\"} 4\n",
         "vllm:time_to_first_token_seconds_count{" + labels + "} 4\n",
         "vllm:kv_cache_usage_perc{" + labels + "} 0.25\n",
+        "vllm:prefix_cache_queries_total{" + labels + "} 70\n",
+        "vllm:prefix_cache_hits_total{" + labels + "} 48\n",
+        "pagefold_kv_blocks_cached{" + labels + "} 3\n",
+        "pagefold_pauses_total{" + labels + ",by=\"spill\"} 5\n",
         "pagefold_http_requests_total{" + labels + ",path=\"/health\"} 3\n",
         std::string("# TYPE vllm:time_to_first_token_seconds histogram\n")}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text.substr(0, 3000);

@@ -193,7 +193,7 @@ TEST_F(OpenAiRequest, SamplingFields) {
       "repetition_penalty":1.1,"presence_penalty":-1,"frequency_penalty":2,"seed":18446744073709551615,
       "stop":["a","b"],"stop_token_ids":[3],"max_tokens":7,"min_tokens":2,"ignore_eos":true,
       "logit_bias":{"5":1e308,"6":-3},"logprobs":4,"include_stop_str_in_output":true,
-      "skip_special_tokens":false,"user":"me","kv":{"policy":"h2o","budget":512,"protect":true},
+      "skip_special_tokens":false,"user":"me","cache_salt":"mine","kv":{"policy":"h2o","budget":512,"protect":true},
       "something_new":{"a":[1,2]},"model":"alias","stop":null})");
   const SamplingOptions& s = r.sampling;
   EXPECT_FLOAT_EQ(s.temperature, 0.5f);
@@ -214,6 +214,7 @@ TEST_F(OpenAiRequest, SamplingFields) {
   EXPECT_TRUE(s.include_stop_str_in_output);
   EXPECT_FALSE(s.skip_special_tokens);
   EXPECT_EQ(r.kv, (KvOptions{{"budget", "512"}, {"policy", "h2o"}, {"protect", "on"}}));
+  EXPECT_EQ(r.cache_salt, "mine");
 }
 
 TEST_F(OpenAiRequest, TinyTemperaturesAreAccepted) {
