@@ -17,6 +17,8 @@
 
 namespace pagefold {
 
+class TokenGrammar;
+
 struct Request {
   std::string id;               // for logs; made by the front end
   std::vector<int32_t> tokens;  // the prompt, at least one token
@@ -26,6 +28,8 @@ struct Request {
   SamplingOptions sampling;  // stop strings are matched by the front end, which then cancels
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
+  // What the answer must match; null: anything. Its vocabulary is the model's.
+  std::shared_ptr<TokenGrammar> grammar;
 };
 
 enum class FinishReason : uint8_t { none, stop, length, cancelled, error };

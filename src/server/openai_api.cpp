@@ -46,6 +46,15 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+// Whether the body may ask for a grammar: making one can take a while.
+bool may_constrain(std::string_view body) {
+  for (const std::string_view word :
+       {"response_format", "guided_", "structured_outputs", "tool_choice"}) {
+    if (body.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // nullopt: the body may be read as JSON. An absent type is taken for JSON; a form is what a browser
 // can send across origins, and what curl -d sends when the header is forgotten.
 std::optional<ApiError> check_media(const HttpRequest& request) {
@@ -156,7 +165,7 @@ void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Pa
     if (work->error) return send_error(*responder, *work->error);
     use(std::move(work->parsed), responder);
   };
-  if (work->body.size() <= options_.inline_body_bytes) {
+  if (work->body.size() <= options_.inline_body_bytes && !may_constrain(work->body)) {
     prepare();
     return answer(r);
   }
