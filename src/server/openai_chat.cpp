@@ -98,6 +98,25 @@ Json read_message(const Json& item, size_t index, std::optional<ApiError>& error
   return message;
 }
 
+// For templates that know no tools: earlier calls become text again, as the model wrote them.
+void write_calls(Json& messages) {
+  for (Json& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) continue;
+    std::string text = message["content"].get<std::string>();
+    for (const Json& call : *calls) {
+      const Json& function = call["function"];
+      const Json shown = {
+          {"name", function.contains("name") ? function["name"] : Json("")},
+          {"arguments", function.contains("arguments") ? function["arguments"] : Json::object()}};
+      if (!text.empty()) text += '\n';
+      text += "<tool_call>\n" + dump_json(shown) + "\n</tool_call>";
+    }
+    message["content"] = std::move(text);
+    message.erase("tool_calls");
+  }
+}
+
 // For templates that know no tools: they are put into the system message, in the form that
 // ToolDialect::hermes reads.
 void tell_of_tools(Json& messages, const Json& tools) {
@@ -165,6 +184,7 @@ Json read_context(FieldReader& fields, const ApiModel& model, bool& continues) {
     fields.fail_with(*std::move(error));
     return context;
   }
+  if (!model.tools_in_template) write_calls(context["messages"]);
   read_tools(fields, model, context);
   const bool asked = fields.find("add_generation_prompt") != nullptr;
   bool add_generation_prompt = true;

@@ -223,7 +223,8 @@ AnswerShape after_reasoning(AnswerShape shape, bool open) {
 
 // How the end of the prompt leaves the reasoning.
 void set_reasoning(const ApiModel& model, CompletionRequest& out) {
-  if (model.reasoning == ReasoningDialect::none) return;
+  // An answer that continues a message is behind its reasoning.
+  if (model.reasoning == ReasoningDialect::none || !out.at_text_start) return;
   const auto& tokens = out.prompts.front().tokens;
   const size_t n = std::min<size_t>(tokens.size(), 24);
   std::string tail = model.tokenizer->decode(std::span(tokens).last(n), false);

@@ -41,7 +41,7 @@ SCHEMAS = [
     obj([], a=INT, b=BOOL), obj(["b"], a=INT, b=BOOL, c=NULL), obj(),
     obj(inner=obj(x=INT, deeper=obj(y=BOOL))), obj(tags=array(WORD, 1, 3), score={"type": "number", "minimum": 0, "maximum": 5}),
     obj(**{"with space": INT, "quote\"d": BOOL, "\u00fcml\u00e4ut": NULL}),
-    {"type": "object", "additionalProperties": INT, "minProperties": 1, "maxProperties": 2},
+    {"type": "object", "propertyNames": {"maxLength": 6}, "additionalProperties": INT, "minProperties": 1, "maxProperties": 2},
     {"type": "object", "properties": {"kind": {"const": "x"}}, "required": ["kind"],
      "additionalProperties": {"type": "string", "maxLength": 3}, "maxProperties": 3},
     {"anyOf": [obj(type={"const": "circle"}, r=INT), obj(type={"const": "square"}, side=INT)]},
