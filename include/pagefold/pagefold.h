@@ -28,6 +28,16 @@ struct Message {
   std::string content;
 };
 
+// What an answer must look like; at most one field is set. The tokens are chosen so that it does,
+// unless the answer ends early ("length").
+struct AnswerForm {
+  bool json_object = false;         // any JSON object
+  std::string json_schema;          // a JSON schema as text: docs/structured_output.md
+  std::string regex;                // the whole answer
+  std::vector<std::string> choice;  // one of them
+  std::string grammar;              // rules in GBNF
+};
+
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
   int64_t kv_slots = 0, kv_blocks = 0;  // at the finish, over all layers and KV heads
@@ -58,11 +68,13 @@ class Engine {
   // Raw text continuation (BOS as the model wants it).
   virtual absl::StatusOr<std::unique_ptr<TextStream>> generate(std::string_view prompt,
                                                                const SamplingOptions& sampling,
-                                                               const KvOptions& kv = {}) = 0;
+                                                               const KvOptions& kv = {},
+                                                               const AnswerForm& form = {}) = 0;
   // The model's chat template is applied to the conversation.
   virtual absl::StatusOr<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
                                                            const SamplingOptions& sampling,
-                                                           const KvOptions& kv = {}) = 0;
+                                                           const KvOptions& kv = {},
+                                                           const AnswerForm& form = {}) = 0;
   // Neutral options with what the model's generation_config.json suggests (temperature, top_p ...):
   // a start for options of one's own. Its max_new_tokens holds in chat() when max_tokens is absent.
   virtual SamplingOptions default_sampling() const = 0;

@@ -5,6 +5,7 @@
 
 #include "api/chat_prompt.h"
 #include "api/engine_setup.h"
+#include "api/grammar_store.h"
 #include "engine/engine.h"
 #include "pagefold/pagefold.h"
 #include "text/stream_decoder.h"
@@ -82,7 +83,10 @@ class Stream final : public TextStream {
 class TextEngine final : public Engine {
  public:
   TextEngine(LoadedModel model, KvOptions kv)
-      : model_(std::move(model)), special_(*model_.tokenizer), kv_(std::move(kv)) {}
+      : model_(std::move(model)),
+        special_(*model_.tokenizer),
+        grammars_(*model_.tokenizer, model_.network->shape().vocab_size, model_.eos_token_ids),
+        kv_(std::move(kv)) {}
 
   Status start(const EngineConfig& config) {
     PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
@@ -90,14 +94,14 @@ class TextEngine final : public Engine {
   }
 
   Result<std::unique_ptr<TextStream>> generate(std::string_view prompt,
-                                               const SamplingOptions& sampling,
-                                               const KvOptions& kv) override {
-    return submit({model_.tokenizer->encode(prompt, true, true), 0}, sampling, kv, false);
+                                               const SamplingOptions& sampling, const KvOptions& kv,
+                                               const AnswerForm& form) override {
+    return submit({model_.tokenizer->encode(prompt, true, true), 0}, sampling, kv, form, false);
   }
 
   Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
-                                           const SamplingOptions& sampling,
-                                           const KvOptions& kv) override {
+                                           const SamplingOptions& sampling, const KvOptions& kv,
+                                           const AnswerForm& form) override {
     if (!model_.chat_template) return bad_input("the model has no chat template; use generate");
     if (messages.empty()) return bad_input("messages: there are none");
     Json context = {{"messages", Json::array()}, {"add_generation_prompt", true}};
@@ -114,7 +118,7 @@ class TextEngine final : public Engine {
       chosen.max_tokens =
           std::clamp<int64_t>(*model_.defaults.max_new_tokens, 1, std::max<int64_t>(1, room));
     }
-    return submit(std::move(prompt), chosen, kv, true);
+    return submit(std::move(prompt), chosen, kv, form, true);
   }
 
   SamplingOptions default_sampling() const override {
@@ -132,7 +136,8 @@ class TextEngine final : public Engine {
 
  private:
   Result<std::unique_ptr<TextStream>> submit(ChatPrompt prompt, const SamplingOptions& sampling,
-                                             const KvOptions& kv, bool at_text_start) {
+                                             const KvOptions& kv, const AnswerForm& form,
+                                             bool at_text_start) {
     Request r;
     r.id = fmt::format("local-{}", ++count_);
     r.tokens = std::move(prompt.tokens);
@@ -140,6 +145,10 @@ class TextEngine final : public Engine {
     r.sampling = sampling;
     r.eos_token_ids = model_.eos_token_ids;
     r.kv = kv.empty() ? kv_ : kv;
+    PF_ASSIGN(const std::optional<AnswerShape> shape, shape_of(form));
+    if (shape) {
+      PF_ASSIGN(r.grammar, grammars_.get(*shape));
+    }
     PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
     StreamDecoder::Options options{.skip_special = sampling.skip_special_tokens,
                                    .stop = sampling.stop,
@@ -150,6 +159,7 @@ class TextEngine final : public Engine {
 
   LoadedModel model_;
   SpecialPieces special_;
+  GrammarStore grammars_;
   KvOptions kv_;
   std::unique_ptr<EngineCore> core_;  // after model_: it ends first
   std::atomic<uint64_t> count_{0};

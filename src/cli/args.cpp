@@ -234,6 +234,13 @@ void add_serve(CLI::App& app, ServeCommand& c) {
          return ok_status();
        })
       ->envname("PAGEFOLD_API_KEY");
+  word(app, "--tool-call-parser", c.tool_call_parser,
+       {"auto", "hermes", "llama3_json", "mistral", "none"},
+       "how the model writes calls of tools; auto = by its chat template");
+  switch_flag(app, "enable-auto-tool-choice", c.auto_tool_choice,
+              "look for calls when tool_choice is auto (default on)");
+  word(app, "--reasoning-parser", c.reasoning_parser, {"auto", "deepseek_r1", "qwen3", "none"},
+       "how the model marks its reasoning; auto = by its chat template");
   add_json(app, c.json, "print one JSON object with the server's limits before it listens");
 }
 
@@ -252,6 +259,12 @@ void add_generate(CLI::App& app, GenerateCommand& c) {
   text_flag(app, "--system", c.system, "system message, with --chat");
   switch_flag(app, "stats", c.stats, "print counts and speed on stderr");
   add_json(app, c.json);
+  app.option_defaults()->group("Form of the answer");
+  text_flag(app, "--json-schema", c.json_schema, "the answer is JSON that this schema allows");
+  text_flag(app, "--json-schema-file", c.json_schema_file, "the same, read from a file");
+  text_flag(app, "--regex", c.regex, "the answer matches this regular expression");
+  text_flag(app, "--grammar", c.grammar, "the answer matches these rules (GBNF)");
+  text_flag(app, "--grammar-file", c.grammar_file, "the same, read from a file");
 }
 
 void add_chat(CLI::App& app, ChatCommand& c) {

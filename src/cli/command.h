@@ -27,6 +27,8 @@ struct ServeCommand {
   std::string max_kv_cost = "quadratic";  // or linear
   int port = 8000;
   std::string api_key;
+  std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  bool auto_tool_choice = true;
   bool json = false;
 };
 // Sampling flags that were given; the model's defaults fill the others.
@@ -44,8 +46,9 @@ struct GenerateCommand {
   GivenSampling given;
   std::string prompt;
   bool has_prompt = false;
-  std::string file;    // "-": standard input
-  std::string system;  // with chat only
+  std::string file;                                                         // "-": standard input
+  std::string system;                                                       // with chat only
+  std::string json_schema, json_schema_file, regex, grammar, grammar_file;  // one at most
   bool chat = false, stats = false, json = false;
 };
 struct ChatCommand {

@@ -33,19 +33,38 @@ Result<std::string> prompt_of(const GenerateCommand& command) {
   return read_file(command.file, kMaxPromptBytes);
 }
 
+Result<AnswerForm> form_of(const GenerateCommand& command) {
+  AnswerForm form;
+  form.json_schema = command.json_schema;
+  form.regex = command.regex;
+  form.grammar = command.grammar;
+  const int given = (command.json_schema.empty() ? 0 : 1) + (command.regex.empty() ? 0 : 1) +
+                    (command.grammar.empty() ? 0 : 1) + (command.json_schema_file.empty() ? 0 : 1) +
+                    (command.grammar_file.empty() ? 0 : 1);
+  if (given > 1) return bad_input("only one of --json-schema, --regex and --grammar can be given");
+  if (!command.json_schema_file.empty()) {
+    PF_ASSIGN(form.json_schema, read_file(command.json_schema_file, kMaxPromptBytes));
+  }
+  if (!command.grammar_file.empty()) {
+    PF_ASSIGN(form.grammar, read_file(command.grammar_file, kMaxPromptBytes));
+  }
+  return form;
+}
+
 Result<std::unique_ptr<TextStream>> submit(Engine& engine, const GenerateCommand& command,
-                                           const std::string& prompt) {
+                                           const std::string& prompt, const AnswerForm& form) {
   const SamplingOptions sampling =
       merge_sampling(engine.default_sampling(), command.sampling, command.given);
-  if (!command.chat) return engine.generate(prompt, sampling, command.engine.kv);
+  if (!command.chat) return engine.generate(prompt, sampling, command.engine.kv, form);
   std::vector<Message> messages;
   if (!command.system.empty()) messages.push_back({"system", command.system});
   messages.push_back({"user", prompt});
-  return engine.chat(messages, sampling, command.engine.kv);
+  return engine.chat(messages, sampling, command.engine.kv, form);
 }
 
 Status generate(const GenerateCommand& command) {
   PF_ASSIGN(const std::string prompt, prompt_of(command));
+  PF_ASSIGN(const AnswerForm form, form_of(command));
   EngineOptions options = command.engine;
   PF_ASSIGN(options.model, resolve_model(options.model));
   InterruptWatcher interrupts;
@@ -54,7 +73,7 @@ Status generate(const GenerateCommand& command) {
   PF_ASSIGN(const auto engine, Engine::open(options));
   const double load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  PF_ASSIGN(const auto stream, submit(*engine, command, prompt));
+  PF_ASSIGN(const auto stream, submit(*engine, command, prompt, form));
   std::function<void(std::string_view)> show;
   if (!command.json) show = [](std::string_view piece) { print_text(stdout, piece); };
   const Answer answer = read_answer(*stream, interrupts, show);

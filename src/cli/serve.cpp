@@ -56,6 +56,9 @@ Status start_and_serve(const ServeCommand& command) {
   options.host = command.host;
   options.port = static_cast<uint16_t>(command.port);
   options.api_key = command.api_key;
+  options.tool_call_parser = command.tool_call_parser;
+  options.auto_tool_choice = command.auto_tool_choice;
+  options.reasoning_parser = command.reasoning_parser;
   options.served_model_names = {model.name};
   if (command.json) {
     print_text(stdout, dump_json(limits_json(model, *core, options)) + "\n");

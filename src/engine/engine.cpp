@@ -14,6 +14,7 @@
 #include "engine/ending.h"
 #include "engine/engine_impl.h"
 #include "engine/limits.h"
+#include "grammar/token_grammar.h"
 
 namespace pagefold {
 namespace {
@@ -162,8 +163,22 @@ void EngineCore::Impl::add_prompt_logprobs(Sequence& s, int64_t row_index, const
 
 void EngineCore::Impl::choose_token(Sequence& s, const float* row) {
   const SamplingOptions& o = s.request.sampling;
-  const int32_t token =
-      sampler.sample({o, s.tokens, s.n_prompt, s.request.eos_token_ids, s.seed}, row);
+  const grammar::TokenMask* mask = s.matcher ? s.matcher->allowed() : nullptr;
+  if (s.matcher && mask == nullptr) {
+    ended.push_back({&s, {FinishReason::error, -1, "the grammar is too ambiguous to be followed"}});
+    return;
+  }
+  const int32_t token = sampler.sample(
+      {o, s.tokens, s.n_prompt, s.request.eos_token_ids, s.seed, mask ? mask->data() : nullptr},
+      row);
+  if (token == Sampler::kNothingAllowed) {
+    // Only the end may come and min_tokens forbids it, or the vocabulary cannot write what must.
+    const bool may_end = s.matcher->may_end();
+    ended.push_back({&s,
+                     {may_end ? FinishReason::stop : FinishReason::error, -1,
+                      may_end ? "" : "no token of the model goes on in the grammar"}});
+    return;
+  }
   if (token < 0) {
     ended.push_back({&s, {FinishReason::error, -1, "the model gave no finite logit"}});
     return;
@@ -173,6 +188,7 @@ void EngineCore::Impl::choose_token(Sequence& s, const float* row) {
   s.generation->push(std::move(event));
   changed.push_back(s.generation.get());
   s.tokens.push_back(token);
+  if (s.matcher) PF_CHECK(s.matcher->accept(token), "a token outside its mask was chosen");
 
   const auto now = Clock::now();
   if (!s.first_token) {
@@ -185,9 +201,12 @@ void EngineCore::Impl::choose_token(Sequence& s, const float* row) {
   s.last_token = now;
   ++counters.generation_tokens;
 
-  const bool end_token = !o.ignore_eos && contains(s.request.eos_token_ids, token);
+  const bool over = s.matcher && s.matcher->finished();  // nothing can follow, with ignore_eos too
+  const bool end_token = (!o.ignore_eos || over) && contains(s.request.eos_token_ids, token);
   if (end_token || contains(o.stop_token_ids, token)) {
     ended.push_back({&s, {FinishReason::stop, token, {}}});
+  } else if (over) {
+    ended.push_back({&s, {FinishReason::stop, -1, {}}});
   } else if (s.n_generated() >= s.max_tokens) {
     ended.push_back({&s, {FinishReason::length, -1, {}}});
   }
@@ -296,6 +315,9 @@ Status EngineCore::check(const Request& request) const { return resolve(request)
 Result<std::shared_ptr<const KvPlan>> EngineCore::resolve(const Request& request) const {
   const Impl& impl = *impl_;
   PF_TRY(check_request(request, impl.config, static_cast<int64_t>(impl.vocab)));
+  if (request.grammar && request.grammar->vocabulary().size() < static_cast<int32_t>(impl.vocab)) {
+    return bad_input("grammar: it was made for a smaller vocabulary than the model's");
+  }
   const auto n_prompt = static_cast<int64_t>(request.tokens.size());
   PF_ASSIGN(std::shared_ptr<const KvPlan> plan,
             resolve_kv_plan(request.kv, impl.config, impl.kv, n_prompt));
@@ -310,6 +332,7 @@ Result<std::shared_ptr<Generation>> EngineCore::submit(Request request) {
   const int64_t max_tokens = resolved_max_tokens(request, impl_->config);
   auto s = std::make_unique<Sequence>(impl_->shape, std::move(request), max_tokens);
   s->plan = std::move(plan);
+  if (s->request.grammar) s->matcher = std::make_shared<GrammarMatcher>(s->request.grammar);
   s->generation = std::make_shared<Generation>();
   const std::optional<uint64_t>& seed = s->request.sampling.seed;
   s->seed = seed ? *seed : random_seed();

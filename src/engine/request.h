@@ -17,6 +17,8 @@
 
 namespace pagefold {
 
+class TokenGrammar;
+
 struct Request {
   std::string id;               // for logs; made by the front end
   std::vector<int32_t> tokens;  // the prompt, at least one token
@@ -27,6 +29,8 @@ struct Request {
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
+  // What the answer must match; null: anything. Its vocabulary is the model's.
+  std::shared_ptr<TokenGrammar> grammar;
 };
 
 enum class FinishReason : uint8_t { none, stop, length, cancelled, error };

@@ -47,6 +47,7 @@ int32_t Sampler::sample(const Context& context, const float* logits) {
   if (model_best < 0) return -1;
   const float* x = adjust(context, logits);
   const int32_t best = x == logits ? model_best : argmax(x, vocab_);
+  if (best < 0 && context.allowed != nullptr) return kNothingAllowed;
   if (best < 0) return model_best;  // everything is banned: the model's own choice
   const SamplingOptions& o = context.options;
   const float best_logit = x[best];
@@ -62,7 +63,7 @@ const float* Sampler::adjust(const Context& context, const float* logits) {
       o.repetition_penalty != 1.0f || o.presence_penalty != 0.0f || o.frequency_penalty != 0.0f;
   const auto generated = static_cast<int64_t>(context.tokens.size()) - context.n_prompt;
   const bool ban = generated < o.min_tokens;
-  if (!penalties && o.logit_bias.empty() && !ban) return logits;
+  if (!penalties && o.logit_bias.empty() && !ban && context.allowed == nullptr) return logits;
 
   std::copy_n(logits, vocab_, adjusted_.begin());
   if (penalties) penalise(context);
@@ -76,6 +77,11 @@ const float* Sampler::adjust(const Context& context, const float* logits) {
           adjusted_[static_cast<size_t>(id)] = kMinusInf;
         }
       }
+    }
+  }
+  if (context.allowed != nullptr) {
+    for (size_t i = 0; i < vocab_; ++i) {
+      if (((context.allowed[i / 32] >> (i % 32)) & 1) == 0) adjusted_[i] = kMinusInf;
     }
   }
   return adjusted_.data();

@@ -1,5 +1,5 @@
-// From logits to a token. Order, as in vLLM: penalties, bias, ban of end tokens (min_tokens),
-// temperature, min_p, top_k, top_p, draw.
+// From logits to a token. Order, as in vLLM: penalties, bias, ban of end tokens (min_tokens) and of
+// what the grammar does not allow, temperature, min_p, top_k, top_p, draw.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,13 @@ class Sampler {
     int64_t n_prompt = 0;
     std::span<const int32_t> eos_token_ids;
     uint64_t seed = 0;
+    // One bit a token (grammar/vocabulary.h); null: all may come.
+    const uint32_t* allowed = nullptr;
   };
   // logits: [vocab_size], not changed. The random number is draw `tokens generated so far` of
   // stream `seed`. Candidates are walked by ascending id. Equal logits: the lowest id comes first.
-  // -1: no logit is above -inf, as the model gave them.
+  // -1: no logit is above -inf, as the model gave them; kNothingAllowed: none of those allowed is.
+  static constexpr int32_t kNothingAllowed = -2;
   int32_t sample(const Context& context, const float* logits);
 
  private:

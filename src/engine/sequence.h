@@ -18,6 +18,8 @@
 
 namespace pagefold {
 
+class GrammarMatcher;
+
 using Clock = std::chrono::steady_clock;
 
 inline double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -89,6 +91,7 @@ struct Sequence {
   int scheduled_rows = 0, scheduled_logits = 0;  // of the step being planned
   int times_paused = 0;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+  std::shared_ptr<GrammarMatcher> matcher;  // where in its grammar the answer is; null: none
 
   Clock::time_point submitted{}, last_token{};
   std::optional<Clock::time_point> admitted, first_token;

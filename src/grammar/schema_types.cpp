@@ -231,6 +231,18 @@ class TypeBuilder {
     return whole == g_.never() ? whole : g_.call_of(whole);
   }
 
+  // The name of a member that is not listed.
+  Result<ExprId> extra_key(const Json& s, const std::vector<std::string>& names,
+                           const std::string& path, int depth) {
+    const auto rule = s.find("propertyNames");
+    if (rule == s.end() || rule->is_boolean()) return text_.key_except(names);
+    if (!names.empty()) {
+      return bad_input("{}/propertyNames: beside properties or required it is not supported", path);
+    }
+    PF_ASSIGN(const Json text, merge_schemas({{"type", "string"}}, *rule, path + "/propertyNames"));
+    return inner_(text, path + "/propertyNames", depth + 1);
+  }
+
   Result<ExprId> object(const Json& s, const std::string& path, int depth) {
     if (s.contains("unevaluatedProperties") && s["unevaluatedProperties"] != Json(false)) {
       return bad_input("{}: \"unevaluatedProperties\" other than false is not supported", path);
@@ -244,7 +256,8 @@ class TypeBuilder {
       const Json value = has_additional ? s["additionalProperties"] : Json(true);
       PF_ASSIGN(const ExprId inside, inner_(value, path + "/additionalProperties", depth + 1));
       if (inside != g_.never()) {
-        extra = g_.call_of(g_.seq({text_.key_except(names), text_.colon(), inside}));
+        PF_ASSIGN(const ExprId key, extra_key(s, names, path, depth));
+        extra = g_.call_of(g_.seq({key, text_.colon(), inside}));
       }
     }
     return members_expr(listed, extra, n, path);

@@ -16,7 +16,8 @@ namespace pagefold::grammar {
 // What constrains one kind of value.
 inline constexpr std::array kObjectWords = {"properties",           "required",
                                             "additionalProperties", "minProperties",
-                                            "maxProperties",        "unevaluatedProperties"};
+                                            "maxProperties",        "unevaluatedProperties",
+                                            "propertyNames"};
 inline constexpr std::array kArrayWords = {"items", "prefixItems", "additionalItems", "minItems",
                                            "maxItems"};
 inline constexpr std::array kStringWords = {"minLength", "maxLength", "pattern"};

@@ -6,7 +6,7 @@ namespace pagefold {
 namespace {
 
 constexpr uint64_t kMaxWork = 3'000'000;  // of one mask: some tens of milliseconds
-constexpr size_t kMaxMaskBytes = size_t{32} << 20;
+constexpr size_t kMaxMaskBytes = size_t{8} << 20;
 
 }  // namespace
 
@@ -107,6 +107,13 @@ bool GrammarMatcher::accept(int32_t token) {
   state_ = to;
   mask_ = nullptr;
   return true;
+}
+
+bool GrammarMatcher::may_end() {
+  if (ended_) return true;
+  std::lock_guard lock(grammar_->mutex_);
+  catch_up();
+  return grammar_->automaton_.accepting(state_);
 }
 
 bool GrammarMatcher::finished() {

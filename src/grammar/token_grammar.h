@@ -20,7 +20,7 @@ class GrammarMatcher;
 // to a bound; then they are made anew.
 class TokenGrammar {
  public:
-  static constexpr size_t kDefaultMemory = size_t{48} << 20;
+  static constexpr size_t kDefaultMemory = size_t{16} << 20;
   // Refuses what cannot be compiled and what is too ambiguous to be followed quickly: the mask of
   // the beginning is made here.
   static Result<std::shared_ptr<TokenGrammar>> make(
@@ -64,6 +64,8 @@ class GrammarMatcher {
   const grammar::TokenMask* allowed();
   // Takes a token. False: it does not fit (nothing changes).
   bool accept(int32_t token);
+  // The text may end here.
+  bool may_end();
   // An end token was taken, or nothing may follow: the answer is over.
   bool finished();
 

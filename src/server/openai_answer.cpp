@@ -80,6 +80,7 @@ std::optional<ApiError> AnswerJob::submit() {
       r.eos_token_ids = model_.eos_token_ids;
       r.kv = request_.kv;
       r.cache_salt = request_.cache_salt;
+      r.grammar = request_.grammar;
       auto generation = engine_.submit(std::move(r));
       if (!generation.ok()) return api_error(generation.status());
       Slot& slot = slots_.emplace_back(model_, request_);
@@ -142,12 +143,37 @@ void AnswerJob::take(size_t index, const TokenEvent& event) {
   if (slot.choice.stopped() || request_.prompt_only) return;
   const std::string text = slot.choice.push(event);
   if (slot.choice.stopped()) slot.generation->cancel();  // a stop string; else it ends by itself
-  if (!request_.stream) {
-    slot.text += text;
+  give(index, slot.reader.push(text));
+}
+
+void AnswerJob::give(size_t index, MessageDelta delta) {
+  Slot& slot = slots_[index];
+  for (const ToolCallDelta& call : delta.calls) {
+    if (!call.begins) continue;
+    // Mistral's templates want ids of nine characters.
+    slot.call_ids.push_back(request_.format.tools == ToolDialect::mistral ? new_id("").substr(0, 9)
+                                                                          : new_id("call_"));
+  }
+  if (request_.stream) {
+    write_first(index);
+    if (!delta.empty()) write_delta(index, delta, "");
     return;
   }
-  write_first(index);
-  if (!text.empty()) write_delta(index, text, "");
+  slot.whole.reasoning += delta.reasoning;
+  slot.whole.content += delta.content;
+  for (ToolCallDelta& call : delta.calls) {
+    if (call.begins) {
+      slot.whole.calls.push_back(std::move(call));
+    } else {
+      slot.whole.calls.back().arguments += call.arguments;
+    }
+  }
+}
+
+std::string_view AnswerJob::finish_reason(const Slot& slot) const {
+  if (request_.prompt_only) return "length";
+  const std::string_view reason = slot.choice.finish_reason(slot.generation->result());
+  return reason == "stop" && slot.reader.calls() > 0 ? "tool_calls" : reason;
 }
 
 void AnswerJob::finish_slot(size_t index) {
@@ -158,14 +184,13 @@ void AnswerJob::finish_slot(size_t index) {
     log::error("{}: {}", id_, result.error);
     return fail({.status = 500, .message = "The engine failed on this request.", .param = {}});
   }
-  const std::string text = slot.choice.finish();
-  if (!request_.stream) {
-    slot.text += text;
-    return;
-  }
-  write_first(index);
-  if (!text.empty()) write_delta(index, text, "");
-  write_delta(index, "", request_.prompt_only ? "length" : slot.choice.finish_reason(result));
+  MessageDelta delta = slot.reader.push(slot.choice.finish());
+  MessageDelta last = slot.reader.finish();
+  delta.reasoning += last.reasoning;
+  delta.content += last.content;
+  delta.calls.insert(delta.calls.end(), last.calls.begin(), last.calls.end());
+  give(index, std::move(delta));
+  if (request_.stream) write_delta(index, {}, finish_reason(slot));
 }
 
 void AnswerJob::cancel_all() {

@@ -29,17 +29,19 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
  private:
   struct Slot {
     explicit Slot(const ApiModel& model, const CompletionRequest& request)
-        : choice(model, request) {}
+        : choice(model, request), reader(request.format) {}
     Choice choice;
+    MessageReader reader;
     std::shared_ptr<Generation> generation;
     const Prompt* prompt = nullptr;
     std::vector<TokenEvent> events;  // taken from the generation; from `next` on not processed yet
     size_t next = 0;
     bool engine_ended = false, done = false;
-    std::string text;         // plain answers collect it
-    bool begun = false;       // streams: the first chunk is out
-    size_t tokens_sent = 0;   // streams: tokens (and scores) that were in a chunk
-    int64_t text_offset = 0;  // of the next token, in characters
+    MessageDelta whole;                 // plain answers collect it; a call is one element
+    std::vector<std::string> call_ids;  // by the call's index
+    bool begun = false;                 // streams: the first chunk is out
+    size_t tokens_sent = 0;             // streams: tokens (and scores) that were in a chunk
+    int64_t text_offset = 0;            // of the next token, in characters
   };
 
   AnswerJob(const ApiModel& model, EnginePort& engine, CompletionRequest request,
@@ -58,7 +60,11 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::string plain_choice(size_t index) const;
   // streams
   void write_first(size_t index);
-  void write_delta(size_t index, std::string_view text, std::string_view finish_reason);
+  void give(size_t index, MessageDelta delta);  // to the stream or to `whole`
+  void append_calls(std::string& out, const Slot& slot, const std::vector<ToolCallDelta>& calls,
+                    bool stream) const;
+  std::string_view finish_reason(const Slot& slot) const;
+  void write_delta(size_t index, const MessageDelta& delta, std::string_view finish_reason);
   void write_event(std::string_view choices_and_rest);
   void end_stream();
 

@@ -29,11 +29,21 @@ std::string AnswerJob::plain_choice(size_t index) const {
   std::string out = fmt::format(R"({{"index":{},)", index);
   if (request_.chat) {
     out += R"("message":{"role":"assistant","content":)";
-    append_json_string(out, slot.text);
+    if (slot.whole.content.empty() && !slot.whole.calls.empty()) {
+      out += "null";
+    } else {
+      append_json_string(out, slot.whole.content);
+    }
+    if (!slot.whole.reasoning.empty()) {
+      out += ",\"reasoning_content\":";
+      append_json_string(out, slot.whole.reasoning);
+    }
+    if (!slot.whole.calls.empty()) append_calls(out, slot, slot.whole.calls, false);
     out += '}';
   } else {
     out += "\"text\":";
-    append_json_string(out, request_.echo ? slot.prompt->text + slot.text : slot.text);
+    append_json_string(out,
+                       request_.echo ? slot.prompt->text + slot.whole.content : slot.whole.content);
   }
   out += ",\"logprobs\":";
   if (request_.sampling.logprobs) {
@@ -42,9 +52,8 @@ std::string AnswerJob::plain_choice(size_t index) const {
   } else {
     out += "null";
   }
-  const auto reason = request_.prompt_only ? "length" : slot.choice.finish_reason(result);
-  fmt::format_to(std::back_inserter(out), R"(,"finish_reason":"{}","stop_reason":{})", reason,
-                 slot.choice.stop_reason_json());
+  fmt::format_to(std::back_inserter(out), R"(,"finish_reason":"{}","stop_reason":{})",
+                 finish_reason(slot), slot.choice.stop_reason_json());
   if (!request_.chat && request_.sampling.prompt_logprobs && !request_.echo_logprobs) {
     out += ",\"prompt_logprobs\":";
     append_prompt_logprobs(out, names_, result.prompt_logprobs);
@@ -58,6 +67,30 @@ std::string AnswerJob::plain_choice(size_t index) const {
     }
   }
   return out + '}';
+}
+
+// ,"tool_calls":[...]: whole calls, or pieces of them with their index.
+void AnswerJob::append_calls(std::string& out, const Slot& slot,
+                             const std::vector<ToolCallDelta>& calls, bool stream) const {
+  out += stream ? "\"tool_calls\":[" : ",\"tool_calls\":[";
+  bool first = true;
+  for (const ToolCallDelta& call : calls) {
+    out += first ? "{" : ",{";
+    first = false;
+    if (stream) fmt::format_to(std::back_inserter(out), "\"index\":{},", call.index);
+    if (call.begins) {
+      fmt::format_to(std::back_inserter(out), R"("id":"{}","type":"function","function":{{"name":)",
+                     slot.call_ids[static_cast<size_t>(call.index)]);
+      append_json_string(out, call.name);
+      out += ',';
+    } else {
+      out += "\"function\":{";
+    }
+    out += "\"arguments\":";
+    append_json_string(out, call.arguments);
+    out += "}}";
+  }
+  out += ']';
 }
 
 void AnswerJob::send_plain() {
@@ -122,17 +155,28 @@ void AnswerJob::write_first(size_t index) {
 }
 
 // finish_reason "": not the last one.
-void AnswerJob::write_delta(size_t index, std::string_view text, std::string_view finish_reason) {
+void AnswerJob::write_delta(size_t index, const MessageDelta& delta,
+                            std::string_view finish_reason) {
   Slot& slot = slots_[index];
   std::string out = fmt::format(R"(,"choices":[{{"index":{},)", index);
   if (!request_.chat) {
     out += "\"text\":";
-    append_json_string(out, text);
-  } else if (text.empty()) {
-    out += "\"delta\":{}";
+    append_json_string(out, delta.content);
   } else {
-    out += R"("delta":{"content":)";
-    append_json_string(out, text);
+    out += "\"delta\":{";
+    const size_t begin = out.size();
+    if (!delta.reasoning.empty()) {
+      out += "\"reasoning_content\":";
+      append_json_string(out, delta.reasoning);
+    }
+    if (!delta.content.empty()) {
+      out += out.size() > begin ? ",\"content\":" : "\"content\":";
+      append_json_string(out, delta.content);
+    }
+    if (!delta.calls.empty()) {
+      if (out.size() > begin) out += ',';
+      append_calls(out, slot, delta.calls, true);
+    }
     out += '}';
   }
   if (request_.sampling.logprobs && slot.tokens_sent < slot.choice.tokens().size()) {

@@ -46,6 +46,15 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+// Whether the body may ask for a grammar: making one can take a while.
+bool may_constrain(std::string_view body) {
+  for (const std::string_view word :
+       {"response_format", "guided_", "structured_outputs", "tool_choice"}) {
+    if (body.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // nullopt: the body may be read as JSON. An absent type is taken for JSON; a form is what a browser
 // can send across origins, and what curl -d sends when the header is forgotten.
 std::optional<ApiError> check_media(const HttpRequest& request) {
@@ -66,7 +75,7 @@ std::optional<ApiError> check_media(const HttpRequest& request) {
 
 }  // namespace
 
-const std::array<OpenAiApi::Route, 10> OpenAiApi::kRoutes = {{
+const std::array<OpenAiApi::Route, 13> OpenAiApi::kRoutes = {{
     {"/health", "GET, HEAD, OPTIONS", true, &OpenAiApi::health},
     {"/ping", "GET, HEAD, POST, OPTIONS", true, &OpenAiApi::health},
     {"/version", "GET, HEAD, OPTIONS", true, &OpenAiApi::version},
@@ -77,6 +86,9 @@ const std::array<OpenAiApi::Route, 10> OpenAiApi::kRoutes = {{
     {"/v1/chat/completions", "POST, OPTIONS", false, &OpenAiApi::chat},
     {"/tokenize", "POST, OPTIONS", false, &OpenAiApi::tokenize},
     {"/detokenize", "POST, OPTIONS", false, &OpenAiApi::detokenize},
+    {"/v1/embeddings", "POST, OPTIONS", false, &OpenAiApi::not_offered},
+    {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::not_offered},
+    {"/v1/audio/", "POST, OPTIONS", false, &OpenAiApi::not_offered},  // a prefix
 }};
 
 OpenAiApi::OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options)
@@ -156,7 +168,7 @@ void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Pa
     if (work->error) return send_error(*responder, *work->error);
     use(std::move(work->parsed), responder);
   };
-  if (work->body.size() <= options_.inline_body_bytes) {
+  if (work->body.size() <= options_.inline_body_bytes && !may_constrain(work->body)) {
     prepare();
     return answer(r);
   }
@@ -247,6 +259,17 @@ void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
         }
         to->send(200, kJson, out + '}');
       });
+}
+
+void OpenAiApi::not_offered(const HttpRequest& request, const ResponderPtr& r) {
+  const std::string_view what = request.path().starts_with("/v1/embeddings")  ? "Embeddings are"
+                                : request.path().starts_with("/v1/responses") ? "/v1/responses is"
+                                                                              : "Audio is";
+  send_error(*r, {.status = 501,
+                  .message = fmt::format("{} not offered by this server; it has "
+                                         "/v1/chat/completions and /v1/completions.",
+                                         what),
+                  .param = {}});
 }
 
 void OpenAiApi::detokenize(const HttpRequest& request, const ResponderPtr& r) {

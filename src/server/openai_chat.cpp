@@ -98,7 +98,43 @@ Json read_message(const Json& item, size_t index, std::optional<ApiError>& error
   return message;
 }
 
-void read_tools(FieldReader& fields, Json& context) {
+// For templates that know no tools: earlier calls become text again, as the model wrote them.
+void write_calls(Json& messages) {
+  for (Json& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) continue;
+    std::string text = message["content"].get<std::string>();
+    for (const Json& call : *calls) {
+      const Json& function = call["function"];
+      const Json shown = {
+          {"name", function.contains("name") ? function["name"] : Json("")},
+          {"arguments", function.contains("arguments") ? function["arguments"] : Json::object()}};
+      if (!text.empty()) text += '\n';
+      text += "<tool_call>\n" + dump_json(shown) + "\n</tool_call>";
+    }
+    message["content"] = std::move(text);
+    message.erase("tool_calls");
+  }
+}
+
+// For templates that know no tools: they are put into the system message, in the form that
+// ToolDialect::hermes reads.
+void tell_of_tools(Json& messages, const Json& tools) {
+  std::string text =
+      "You can call functions. These are available, one JSON object a line:\n<tools>\n";
+  for (const Json& tool : tools) text += dump_json(tool) + "\n";
+  text +=
+      "</tools>\nTo call a function, answer with its name and arguments as JSON between tags:\n"
+      "<tool_call>\n{\"name\": NAME, \"arguments\": OBJECT}\n</tool_call>";
+  Json& first = messages.front();
+  if (first["role"] == Json("system")) {
+    first["content"] = first["content"].get<std::string>() + "\n\n" + text;
+  } else {
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
+  }
+}
+
+void read_tools(FieldReader& fields, const ApiModel& model, Json& context) {
   const Json* tools = fields.find_array("tools");
   const Json* choice = fields.find("tool_choice");
   if (tools != nullptr) {
@@ -110,14 +146,25 @@ void read_tools(FieldReader& fields, Json& context) {
       }
     }
   }
-  if (choice != nullptr && *choice != Json("auto") && *choice != Json("none")) {
-    return fields.fail("tool_choice", "only \"none\" and \"auto\" are supported yet");
+  const bool word = choice != nullptr && (*choice == Json("auto") || *choice == Json("none") ||
+                                          *choice == Json("required"));
+  if (choice != nullptr && !word && !choice->is_object()) {
+    return fields.fail(
+        "tool_choice",
+        "must be \"none\", \"auto\", \"required\" or an object that names a function");
   }
-  // The model sees the tools; its calls come back as text.
-  if (tools != nullptr && (choice == nullptr || *choice != Json("none"))) context["tools"] = *tools;
+  if (choice != nullptr && tools == nullptr && *choice != Json("none")) {
+    return fields.fail("tool_choice", "needs \"tools\"");
+  }
+  if (tools == nullptr || (choice != nullptr && *choice == Json("none"))) return;
+  if (model.tools_in_template) {
+    context["tools"] = *tools;
+  } else {
+    tell_of_tools(context["messages"], *tools);
+  }
 }
 
-Json read_context(FieldReader& fields, bool& continues) {
+Json read_context(FieldReader& fields, const ApiModel& model, bool& continues) {
   Json context = {{"messages", Json::array()}};
   const Json* messages = fields.find_array("messages");
   if (!fields.ok()) return context;
@@ -137,7 +184,8 @@ Json read_context(FieldReader& fields, bool& continues) {
     fields.fail_with(*std::move(error));
     return context;
   }
-  read_tools(fields, context);
+  if (!model.tools_in_template) write_calls(context["messages"]);
+  read_tools(fields, model, context);
   const bool asked = fields.find("add_generation_prompt") != nullptr;
   bool add_generation_prompt = true;
   fields.read("add_generation_prompt", add_generation_prompt);
@@ -168,7 +216,7 @@ void read_template_options(FieldReader& fields, Json& context) {
 void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out, bool& continues) {
   bool add_special = false;  // the template writes the beginning of the text itself
   fields.read("add_special_tokens", add_special);
-  Json context = read_context(fields, continues);
+  Json context = read_context(fields, model, continues);
   read_template_options(fields, context);
   if (!fields.ok()) return;
   if (model.chat_template == nullptr) {

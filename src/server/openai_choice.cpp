@@ -13,6 +13,26 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// Special tokens that the reader of the message looks for.
+std::vector<int32_t> format_marks(const ApiModel& model, const MessageFormat& format) {
+  std::vector<int32_t> out;
+  const auto add = [&](std::string_view piece) {
+    const int32_t id = model.tokenizer->find_piece(piece);
+    if (id >= 0) out.push_back(id);
+  };
+  if (format.tools != ToolDialect::none) {
+    for (const auto piece :
+         {"<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"}) {
+      add(piece);
+    }
+  }
+  if (format.reasoning) {
+    add("<think>");
+    add("</think>");
+  }
+  return out;
+}
+
 }  // namespace
 
 Choice::Choice(const ApiModel& model, const CompletionRequest& request)
@@ -20,6 +40,7 @@ Choice::Choice(const ApiModel& model, const CompletionRequest& request)
                StreamDecoder::Options{.skip_special = request.sampling.skip_special_tokens,
                                       .stop = request.sampling.stop,
                                       .include_stop = request.sampling.include_stop_str_in_output,
+                                      .shown_special = format_marks(model, request.format),
                                       .at_text_start = request.at_text_start}),
       eos_(&model.eos_token_ids),
       sampling_(&request.sampling) {}

@@ -88,6 +88,11 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   m.eos_token_ids = model.eos_token_ids;
   m.defaults = model.defaults;
   m.max_model_len = max_model_len;
+  m.grammars = std::make_shared<GrammarStore>(*model.tokenizer, model.network->shape().vocab_size,
+                                              model.eos_token_ids);
+  m.tools = tool_dialect_of(model.chat_template_source);
+  m.tools_in_template = model.chat_template_source.find("tools") != std::string::npos;
+  m.reasoning = reasoning_dialect_of(model.chat_template_source);
   return m;
 }
 
@@ -137,6 +142,7 @@ std::optional<ApiError> parse_completion(const Json& body, const ApiModel& model
   bool add_special = true;
   fields.read("add_special_tokens", add_special);
   read_prompts(fields, model, add_special, out);
+  if (fields.ok()) read_answer_format(fields, model, out);
   check_lengths(fields, model, out);
   log_unknown(fields);
   return error;
@@ -151,12 +157,13 @@ std::optional<ApiError> parse_chat(const Json& body, const ApiModel& model,
   read_sampling(fields, model, out);
   read_stream_options(fields, out);
   fields.refuse({"echo", "functions", "function_call", "audio", "web_search_options"});
-  fields.ignore({"parallel_tool_calls", "reasoning_effort", "verbosity"});
+  fields.ignore({"reasoning_effort", "verbosity"});
   Prompt prompt;
   bool continues = false;
   if (fields.ok()) read_conversation(fields, model, prompt, continues);
   out.at_text_start = !continues;
   out.prompts.push_back(std::move(prompt));
+  if (fields.ok()) read_answer_format(fields, model, out);
   check_lengths(fields, model, out);
   log_unknown(fields);
   return error;

@@ -11,11 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "api/grammar_store.h"
 #include "api/loaded_model.h"
 #include "api/special_pieces.h"
 #include "base/json.h"
 #include "pagefold/options.h"
 #include "server/api_error.h"
+#include "server/message_reader.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -30,7 +32,12 @@ struct ApiModel {
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
-  bool compresses = false;  // requests that say nothing of it are compressed
+  bool compresses = false;                 // requests that say nothing of it are compressed
+  std::shared_ptr<GrammarStore> grammars;  // null: no answer can be constrained
+  ToolDialect tools = ToolDialect::none;   // none: hermes, asked for in the system message
+  bool tools_in_template = true;           // the template shows the tools to the model
+  bool auto_tools = true;                  // calls are looked for when tool_choice is auto
+  ReasoningDialect reasoning = ReasoningDialect::none;
 };
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
                         std::vector<std::string> served_names);
@@ -58,6 +65,8 @@ struct CompletionRequest {
   bool echo_logprobs = false;  // the prompt is scored only for the echo
   bool prompt_only = false;    // echo with max_tokens 0: one token is generated and not shown
   bool return_token_ids = false, return_tokens_as_token_ids = false;
+  std::shared_ptr<TokenGrammar> grammar;  // what the answer must match; null: anything
+  MessageFormat format;                   // chat: how it is taken apart
   // The answer begins a text (a fresh assistant turn), it does not continue one.
   bool at_text_start = false;
 };
@@ -84,6 +93,8 @@ class FieldReader;
 void read_model_name(FieldReader& fields, const ApiModel& model);
 void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest& out);
 void read_stream_options(FieldReader& fields, CompletionRequest& out);
+// After the prompts: response_format, guided_*, structured_outputs, tool_choice.
+void read_answer_format(FieldReader& fields, const ApiModel& model, CompletionRequest& out);
 void read_kv(FieldReader& fields, KvOptions& out);
 // Token ids of `value` (an array) into out.
 void read_token_ids(FieldReader& fields, std::string_view name, const Json& value,

@@ -163,14 +163,7 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
   int64_t best_of = out.n;
   fields.read("best_of", best_of, 1, kMaxChoices);
   if (best_of != out.n) fields.fail("best_of", "not supported by this server; use n");
-  if (const Json* format = fields.find_object("response_format")) {
-    const auto type = format->find("type");
-    if (type == format->end() || *type != Json("text")) {
-      fields.fail("response_format", "only {\"type\": \"text\"} is supported yet");
-    }
-  }
-  fields.refuse({"allowed_token_ids", "bad_words", "guided_json", "guided_regex", "guided_choice",
-                 "guided_grammar", "structured_outputs", "logits_processors", "use_beam_search",
+  fields.refuse({"allowed_token_ids", "bad_words", "logits_processors", "use_beam_search",
                  "truncate_prompt_tokens", "prompt_embeds", "lora_request"});
   fields.ignore({"user", "metadata", "store", "service_tier", "priority", "request_id",
                  "spaces_between_special_tokens", "safety_identifier", "prompt_cache_key"});

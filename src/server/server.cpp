@@ -7,11 +7,27 @@
 #include "server/openai_api.h"
 
 namespace pagefold {
+namespace {
+
+void choose_parsers(const ServerOptions& options, ApiModel& model) {
+  const std::string& tools = options.tool_call_parser;
+  if (tools == "hermes") model.tools = ToolDialect::hermes;
+  if (tools == "llama3_json") model.tools = ToolDialect::llama3_json;
+  if (tools == "mistral") model.tools = ToolDialect::mistral;
+  model.auto_tools = options.auto_tool_choice && tools != "none";
+  const std::string& reasoning = options.reasoning_parser;
+  if (reasoning == "none") model.reasoning = ReasoningDialect::none;
+  if (reasoning == "qwen3") model.reasoning = ReasoningDialect::qwen3;
+  if (reasoning == "deepseek_r1") model.reasoning = ReasoningDialect::deepseek_r1;
+}
+
+}  // namespace
 
 Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options) {
   EngineCorePort port(engine);
   ApiModel served =
       make_api_model(model, engine.config().max_model_len, options.served_model_names);
+  choose_parsers(options, served);
   served.compresses = !engine.config().kv.empty();
   OpenAiApi api(std::move(served), port, {.api_key = options.api_key});
   HttpServerOptions http;

@@ -20,6 +20,11 @@ struct ServerOptions {
   std::string api_key;
   // Names accepted in `model`, the first is reported. Empty: the model's own name.
   std::vector<std::string> served_model_names;
+  // "auto": by the chat template; hermes, llama3_json, mistral, none.
+  std::string tool_call_parser = "auto";
+  bool auto_tool_choice = true;  // calls are looked for without tool_choice, too
+  // "auto": by the chat template; deepseek_r1, qwen3, none.
+  std::string reasoning_parser = "auto";
   int max_connections = 1024;
   size_t max_body_bytes = 4 << 20;
   int io_threads = 1;

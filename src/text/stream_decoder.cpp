@@ -83,7 +83,10 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, Options options)
 
 std::string StreamDecoder::push(int32_t token) {
   if (stopped()) return {};
-  std::string bytes = tokenizer_.token_bytes(token, options_.skip_special);
+  const auto& shown = options_.shown_special;
+  const bool skip =
+      options_.skip_special && std::find(shown.begin(), shown.end(), token) == shown.end();
+  std::string bytes = tokenizer_.token_bytes(token, skip);
   if (bytes.empty()) return {};
   if (first_ && options_.at_text_start && tokenizer_.strips_first_space() && bytes[0] == ' ') {
     bytes.erase(0, 1);

@@ -17,6 +17,7 @@ class StreamDecoder {
     bool skip_special = true;
     std::vector<std::string> stop;
     bool include_stop = false;
+    std::vector<int32_t> shown_special;  // special tokens that are text all the same
     bool at_text_start = false;  // the answer begins a text: SentencePiece's first space is dropped
   };
   StreamDecoder(const Tokenizer& tokenizer, Options options);

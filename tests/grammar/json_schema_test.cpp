@@ -23,6 +23,8 @@ TEST(JsonSchema, Objects) {
   expect_texts(*of_schema(R"({"type":"object","additionalProperties":{"type":"integer"},
       "minProperties":1,"maxProperties":2})"),
                {R"({"x":1})", R"({"x":1,"y":2})"}, {"{}", R"({"x":1,"y":2,"z":3})"});
+  expect_texts(*of_schema(R"({"propertyNames":{"pattern":"^[a-c]$"},"additionalProperties":true})"),
+               {R"({"a":1,"c":[]})", "{}"}, {R"({"d":1})", R"({"":1})"});
   expect_texts(*of_schema(R"({"type":"object","properties":{},"additionalProperties":false})"),
                {"{}", "{ }"}, {R"({"x":1})"});
 }

@@ -25,6 +25,7 @@ inline ApiModel byte_model(const Tokenizer& tokenizer, const ChatTemplate* chat 
   m.names = {"tiny", "alias"};
   m.eos_token_ids = {ByteTokenizer::kEnd};
   m.max_model_len = max_model_len;
+  m.grammars = std::make_shared<GrammarStore>(tokenizer, tokenizer.vocab_size(), m.eos_token_ids);
   return m;
 }
 
