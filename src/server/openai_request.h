@@ -30,6 +30,8 @@ struct ApiModel {
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
+  // Prompts are counted so far; what is longer is refused as "more than" this.
+  size_t prompt_limit() const { return 2 * static_cast<size_t>(max_model_len); }
   bool compresses = false;  // requests that say nothing of it are compressed
 };
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
@@ -90,7 +92,8 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 // max_tokens against the room that the prompts leave.
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request);
 // messages, tools, template switches -> one prompt.
-void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out,
+// limit: see ChatPromptOptions.
+void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
                        bool& continues_message);
 
 }  // namespace pagefold
