@@ -138,20 +138,6 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
   return text;
 }
 
-Status check_writable(const std::filesystem::path& path) {
-  const std::string target = path.string();
-  struct stat st {};
-  if (::stat(target.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) {
-    return bad_input("{}: is a folder, not a file", target);
-  }
-  std::string temporary = target + ".XXXXXX";
-  Fd fd;
-  fd.value = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd.value < 0) return io_error("{}: {}", target, std::strerror(errno));
-  ::unlink(temporary.c_str());
-  return ok_status();
-}
-
 Status write_file_atomic(const std::filesystem::path& path, std::string_view content) {
   const std::string target = path.string();
   std::string temporary = target + ".XXXXXX";

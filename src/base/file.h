@@ -43,7 +43,5 @@ void drop_mapped(std::span<const std::byte> bytes);
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes);
 // Writes beside the target, then renames: readers see the old or the new file, never half of one.
 Status write_file_atomic(const std::filesystem::path& path, std::string_view content);
-// Whether write_file_atomic can begin there: to be asked before long work for its result.
-Status check_writable(const std::filesystem::path& path);
 
 }  // namespace pagefold
