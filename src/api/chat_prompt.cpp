@@ -70,7 +70,8 @@ Json marked(const Json& value, const SpecialPieces& special, const Sentinels& s)
 
 // nullopt: the template tore a marked piece apart, so it cannot be told from the template's text.
 std::optional<std::vector<int32_t>> encode_marked(const Tokenizer& tokenizer, std::string_view text,
-                                                  const Sentinels& s, bool add_special) {
+                                                  const Sentinels& s, bool add_special,
+                                                  size_t limit) {
   // A template that escapes non-ASCII characters in JSON would hide the marks.
   if (text.find("\\udbc") != std::string_view::npos ||
       text.find("\\uDBC") != std::string_view::npos) {
@@ -78,8 +79,9 @@ std::optional<std::vector<int32_t>> encode_marked(const Tokenizer& tokenizer, st
   }
   std::vector<int32_t> ids;
   const auto append = [&](std::string_view part, bool trusted) {
-    if (part.empty()) return;
-    const auto more = tokenizer.encode(part, add_special && ids.empty(), trusted);
+    if (part.empty() || ids.size() > limit) return;
+    const auto more =
+        tokenizer.encode_up_to(part, add_special && ids.empty(), trusted, limit - ids.size());
     ids.insert(ids.end(), more.begin(), more.end());
   };
   while (!text.empty()) {
@@ -164,13 +166,13 @@ Result<ChatPrompt> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& c
   }
   ChatPrompt prompt;
   if (forged) {
-    auto kept_apart = encode_marked(tokenizer, *rendered, *s, options.add_special);
+    auto kept_apart = encode_marked(tokenizer, *rendered, *s, options.add_special, options.limit);
     if (!kept_apart) {
       return bad_input("special tokens in them cannot be kept apart from the template");
     }
     prompt.tokens = *std::move(kept_apart);
   } else {
-    prompt.tokens = tokenizer.encode(*rendered, options.add_special, true);
+    prompt.tokens = tokenizer.encode_up_to(*rendered, options.add_special, true, options.limit);
   }
   if (prompt.tokens.empty()) return bad_input("the template makes an empty prompt of them");
   prompt.suffix_begin = static_cast<int64_t>(prompt.tokens.size());

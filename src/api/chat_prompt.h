@@ -20,6 +20,8 @@ struct ChatPromptOptions {
   bool add_special = false;
   // ChatPrompt::suffix_begin is wanted: the template runs twice.
   bool find_suffix = false;
+  // A prompt of more tokens than this is of no use: it may come cut, still longer than this.
+  size_t limit = SIZE_MAX;
 };
 
 struct ChatPrompt {

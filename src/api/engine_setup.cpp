@@ -11,6 +11,12 @@ namespace {
 
 Result<EngineConfig> checked_config(const EngineOptions& options, const ServingLimits& limits,
                                     const ModelFiles& files, const LoadedModel& model) {
+  const uint64_t memory = total_memory();
+  if (memory > 0 && options.kv_cache_memory_bytes > memory) {
+    return bad_input(
+        "--kv-cache-memory-bytes: {} is more memory than there is here ({}); give less",
+        options.kv_cache_memory_bytes, memory);
+  }
   const ModelShape shape = model_shape(files.config);
   PF_ASSIGN(EngineConfig config, resolve_config(options, shape, model.kv, available_memory()));
   config.allow_packing_off = limits.allow_packing_off;

@@ -43,6 +43,12 @@ Status load_text(const ModelFiles& files, LoadedModel& m) {
   }
   if (m.eos_token_ids.empty() && m.tokenizer->eos() >= 0)
     m.eos_token_ids.push_back(m.tokenizer->eos());
+  for (const int32_t id : m.eos_token_ids) {
+    if (id >= files.config.shape.vocab_size) {
+      return bad_data("{}: 'eos_token_id' is {}, outside the vocabulary of {}", m.path, id,
+                      files.config.shape.vocab_size);
+    }
+  }
   if (m.tokenizer->vocab_size() > files.config.shape.vocab_size) {
     return bad_data("{}: the tokenizer has {} tokens, the model only {}", m.path,
                     m.tokenizer->vocab_size(), files.config.shape.vocab_size);

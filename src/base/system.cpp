@@ -1,5 +1,6 @@
 #include "base/system.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +65,14 @@ uint64_t available_memory() {
   if (used == UINT64_MAX) return machine;
   return std::min(machine, limit > used ? limit - used : 0);
 }
+
+uint64_t total_memory() {
+  const uint64_t machine = kib_field("/proc/meminfo", "MemTotal");
+  const uint64_t limit = number_file("/sys/fs/cgroup/memory.max");
+  return machine == 0 || limit == UINT64_MAX ? machine : std::min(machine, limit);
+}
+
+void return_free_memory() { ::malloc_trim(0); }
 
 ResidentMemory resident_memory() {
   return {kib_field("/proc/self/status", "VmRSS"), kib_field("/proc/self/status", "RssAnon")};

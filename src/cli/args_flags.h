@@ -21,8 +21,9 @@ using Text = const std::string&;
 // Every scalar flag goes through here: the last one of several wins, as in vLLM.
 template <class F>
 CLI::Option* flag(CLI::App& app, const std::string& names, const std::string& help, F set) {
+  const size_t dashes = names.find("--");  // none: a positional argument
   const std::string shown =
-      names.substr(names.find("--"), names.find(',', names.find("--")) - names.find("--"));
+      dashes == std::string::npos ? names : names.substr(dashes, names.find(',', dashes) - dashes);
   return app
       .add_option_function<std::string>(
           names,
@@ -109,10 +110,18 @@ inline void switch_flag(CLI::App& app, const std::string& name, bool& out,
 }
 
 inline void add_model(CLI::App& app, std::string& model) {
-  auto* positional =
-      app.add_option("model", model, "a .gguf file, a model folder, or the name of a pulled model");
+  // An empty name is an unset variable of a script, not a wish for the default model.
+  const auto set = [&model](Text text) -> Status {
+    if (text.empty()) return bad_input("the name is empty; leave it out for the default model");
+    model = text;
+    return ok_status();
+  };
+  auto* positional = flag(app, "model",
+                          "a .gguf file, a model folder, or the name of a pulled model; none = the "
+                          "default model",
+                          set);
   positional->type_name("MODEL");
-  text_flag(app, "-m,--model", model, "the same as the positional MODEL")->excludes(positional);
+  flag(app, "-m,--model", "the same as the positional MODEL", set)->excludes(positional);
 }
 
 inline void add_json(CLI::App& app, bool& json, const std::string& help = "print one JSON object") {

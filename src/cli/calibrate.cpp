@@ -40,7 +40,7 @@ Status calibrate_command(const CalibrateCommand& command) {
   PF_ASSIGN(LoadedModel model,
             load_model(engine, [&](const ModelFiles& files, const LoadedModel&) -> Status {
               PF_ASSIGN(output, calibration_output(command.output, files));
-              return ok_status();
+              return check_writable(output.string());
             }));
   std::unique_ptr<Progress> bar;
   options.progress = [&](int64_t done, int64_t total) {

@@ -1,9 +1,11 @@
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 
-#include "base/file.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -14,23 +16,31 @@ namespace {
 
 constexpr size_t kMaxPromptBytes = 64 << 20;
 
-Result<std::string> read_stdin() {
+Result<std::string> read_stream(std::FILE* in, const std::string& name) {
   std::string text;
   char buffer[1 << 16];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, in)) {
     text.append(buffer, n);
     if (text.size() > kMaxPromptBytes) {
-      return bad_input("standard input: more than {} bytes", kMaxPromptBytes);
+      return bad_input("{}: more than {} bytes", name, kMaxPromptBytes);
     }
   }
-  if (std::ferror(stdin)) return io_error("standard input: reading failed");
+  if (std::ferror(in)) return io_error("{}: {}", name, std::strerror(errno));
   return text;
+}
+
+// Pipes too: a shell's <(command) names one.
+Result<std::string> read_prompt_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
+                                                             &std::fclose);
+  if (!file) return io_error("{}: {}", path, std::strerror(errno));
+  return read_stream(file.get(), path);
 }
 
 Result<std::string> prompt_of(const GenerateCommand& command) {
   if (command.has_prompt) return command.prompt;
-  if (command.file == "-") return read_stdin();
-  return read_file(command.file, kMaxPromptBytes);
+  if (command.file == "-") return read_stream(stdin, "standard input");
+  return read_prompt_file(command.file);
 }
 
 Result<AnswerForm> form_of(const GenerateCommand& command) {

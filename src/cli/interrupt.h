@@ -7,7 +7,7 @@
 
 namespace pagefold {
 
-// Takes SIGINT away from the process for its lifetime and hands it to a callback on its own thread.
+// Takes SIGINT and SIGTERM away from the process for its lifetime and hands it to a callback on its own thread.
 // Make it before any other thread, so that they inherit the blocked signal.
 class InterruptWatcher {
  public:
@@ -16,7 +16,7 @@ class InterruptWatcher {
   InterruptWatcher(const InterruptWatcher&) = delete;
   InterruptWatcher& operator=(const InterruptWatcher&) = delete;
 
-  // What SIGINT does from now on. The callback runs under the watcher's lock: when set() has
+  // What the signals do from now on. The callback runs under the watcher's lock: when set() has
   // returned, the former one is not running and will not run again.
   void set(std::function<void()> on_interrupt);
 

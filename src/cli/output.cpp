@@ -1,6 +1,12 @@
 #include "cli/output.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 
 #include "cli/command.h"
 
@@ -38,6 +44,19 @@ void print_text(std::FILE* out, std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), out);
   }
   std::fflush(out);
+}
+
+Status check_writable(const std::string& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) {
+    return bad_input("{}: is a folder, not a file", path);
+  }
+  std::string temporary = path + ".XXXXXX";
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return io_error("{}: {}", path, std::strerror(errno));
+  ::close(fd);
+  ::unlink(temporary.c_str());
+  return ok_status();
 }
 
 bool stdout_ok() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }

@@ -23,4 +23,8 @@ std::string without_controls(std::string_view text);
 // False when stdout could not take what was written (a full disk, a closed pipe).
 bool stdout_ok();
 
+// Whether a file can be written there beside which a temporary one fits: to be asked before long
+// work for it.
+Status check_writable(const std::string& path);
+
 }  // namespace pagefold

@@ -31,7 +31,9 @@ Json limits_json(const LoadedModel& model, const EngineCore& core, const ServerO
 void print_examples(const LoadedModel& model, const ServerOptions& options) {
   if (options.port == 0) return;  // the address is known only when the server has printed it
   const std::string key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
-  const std::string url = fmt::format("http://{}:{}", options.host, options.port);
+  const bool v6 = options.host.find(':') != std::string::npos;
+  const std::string url =
+      fmt::format(v6 ? "http://[{}]:{}" : "http://{}:{}", options.host, options.port);
   const std::string body =
       model.chat_template
           ? R"(/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages": [{"role": "user", "content": "Name the capital of France."}]}')"
@@ -40,6 +42,11 @@ void print_examples(const LoadedModel& model, const ServerOptions& options) {
 }
 
 Status start_and_serve(const ServeCommand& command) {
+  ServerOptions options;
+  options.host = command.host;
+  options.port = static_cast<uint16_t>(command.port);
+  options.api_key = command.api_key;
+  PF_TRY(check_address(options));
   EngineOptions engine = command.engine;
   PF_ASSIGN(engine.model, resolve_model(engine.model));
   PF_ASSIGN(const EngineSetup setup,
@@ -52,10 +59,6 @@ Status start_and_serve(const ServeCommand& command) {
   log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
   PF_ASSIGN(const auto core, EngineCore::start(*model.network, setup.config));
 
-  ServerOptions options;
-  options.host = command.host;
-  options.port = static_cast<uint16_t>(command.port);
-  options.api_key = command.api_key;
   options.tool_call_parser = command.tool_call_parser;
   options.auto_tool_choice = command.auto_tool_choice;
   options.reasoning_parser = command.reasoning_parser;

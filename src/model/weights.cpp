@@ -52,7 +52,17 @@ class Loader {
     }
   }
 
+  // Twice: first names, types and shapes alone, so that a file that cannot serve is refused before
+  // its bytes are read.
   Result<ModelWeights> run() {
+    checking_ = true;
+    PF_TRY(walk().status());
+    checking_ = false;
+    return walk();
+  }
+
+ private:
+  Result<ModelWeights> walk() {
     const ModelShape& s = c_.shape;
     ModelWeights w;
     PF_ASSIGN(w.embedding, embedding());
@@ -72,7 +82,6 @@ class Loader {
     return w;
   }
 
- private:
   Result<LayerWeights> load_layer(int index) {
     const ModelShape& s = c_.shape;
     const std::string prefix = fmt::format(fmt::runtime(names_.layer_prefix), index);
@@ -156,6 +165,10 @@ class Loader {
   }
 
   Result<MatrixId> pack(std::span<const Source> sources, const std::string& name) {
+    if (checking_) {
+      reading_.clear();
+      return MatrixId{};
+    }
     std::vector<const MatrixSource*> parts;
     for (const Source& s : sources) parts.push_back(s.get());
     auto id = backend_.load_matrix(parts);
@@ -178,6 +191,7 @@ class Loader {
       PF_ASSIGN(const std::vector<float> part, read_vector(*t, sizes[i]));
       all.insert(all.end(), part.begin(), part.end());
     }
+    if (checking_) return VectorId{};
     return backend_.load_vector(all);
   }
 
@@ -209,6 +223,7 @@ class Loader {
   std::set<std::string, std::less<>> used_;
   std::set<const TensorInfo*> reading_;  // of the matrix that is being packed
   uint64_t done_ = 0, total_ = 0;
+  bool checking_ = false;
 };
 
 }  // namespace

@@ -23,6 +23,25 @@ using net::ip::tcp;
 constexpr auto as_pair = net::as_tuple(net::use_awaitable);
 constexpr int kMaxRefusing = 64;  // connections that are being told 503; beyond it they are closed
 
+Status listen_on(const HttpServerOptions& options, tcp::acceptor& acceptor) {
+  error_code ec;
+  const auto address =
+      net::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, ec);
+  if (ec)
+    return bad_input("--host: '{}' is not an IP address (use 127.0.0.1, 0.0.0.0 or ::)",
+                     options.host);
+  const tcp::endpoint endpoint(address, options.port);
+  acceptor.open(endpoint.protocol(), ec);
+  if (!ec) acceptor.set_option(net::socket_base::reuse_address(true), ec);
+  if (!ec) acceptor.bind(endpoint, ec);
+  if (!ec) acceptor.listen(net::socket_base::max_listen_connections, ec);
+  if (ec) {
+    return io_error("cannot listen on {}:{}: {} (choose another --port; 0 picks a free one)",
+                    options.host, options.port, ec.message());
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
@@ -62,23 +81,15 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   std::condition_variable stopped;
 };
 
+Status check_listen_address(const HttpServerOptions& options) {
+  net::io_context io;
+  tcp::acceptor acceptor(io);
+  return listen_on(options, acceptor);
+}
+
 Status HttpServer::Impl::listen() {
+  PF_TRY(listen_on(context.options, acceptor));
   error_code ec;
-  const auto& options = context.options;
-  auto address =
-      net::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, ec);
-  if (ec)
-    return bad_input("--host: '{}' is not an IP address (use 127.0.0.1, 0.0.0.0 or ::)",
-                     options.host);
-  const tcp::endpoint endpoint(address, options.port);
-  acceptor.open(endpoint.protocol(), ec);
-  if (!ec) acceptor.set_option(net::socket_base::reuse_address(true), ec);
-  if (!ec) acceptor.bind(endpoint, ec);
-  if (!ec) acceptor.listen(net::socket_base::max_listen_connections, ec);
-  if (ec) {
-    return io_error("cannot listen on {}:{}: {} (choose another --port; 0 picks a free one)",
-                    options.host, options.port, ec.message());
-  }
   port = acceptor.local_endpoint(ec).port();
   return ok_status();
 }

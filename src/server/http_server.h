@@ -37,6 +37,10 @@ struct HttpServerOptions {
   std::chrono::seconds grace{30};
 };
 
+// Whether `options` names an address that can be listened on now: to be asked before work that a
+// wrong one would waste. kInvalidArgument: no IP address.
+Status check_listen_address(const HttpServerOptions& options);
+
 class HttpServer {
  public:
   // Binds and listens; nothing is accepted before run(). The handler must outlive the server.

@@ -18,7 +18,17 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
 }
 
 std::string_view HttpRequest::path() const {
-  return std::string_view(target).substr(0, std::min(target.find('?'), target.size()));
+  std::string_view path = target;
+  // The absolute form, "http://host/path", is what a client sends that takes this for a proxy.
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (path.size() >= scheme.size() &&
+        equal_ignoring_case(path.substr(0, scheme.size()), scheme)) {
+      path.remove_prefix(std::min(path.find('/', scheme.size()), path.size()));
+      if (path.empty()) path = "/";
+      break;
+    }
+  }
+  return path.substr(0, std::min(path.find('?'), path.size()));
 }
 
 std::string_view HttpRequest::header(std::string_view name) const {

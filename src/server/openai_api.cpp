@@ -7,11 +7,15 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "server/metrics_text.h"
 #include "server/openai_answer.h"
 
 namespace pagefold {
 namespace {
+
+// A body whose parsing may leave the allocator with many times the usual memory.
+constexpr size_t kLargeBody = 256 << 10;
 
 const HttpHeaders kJson = {{"Content-Type", "application/json"}};
 
@@ -71,6 +75,39 @@ std::optional<ApiError> check_media(const HttpRequest& request) {
       .status = 415,
       .message = "The request body must be JSON: send the header Content-Type: application/json.",
       .param = {}};
+}
+
+// The body of an answer of /tokenize: it may be 30 times as long as the request, so it is written
+// where the request is parsed, not on the I/O thread.
+std::optional<ApiError> answer_tokenize(const Json& body, const ApiModel& model, std::string& out) {
+  TokenizeRequest parsed;
+  if (auto error = parse_tokenize(body, model, parsed)) return error;
+  out = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":)", parsed.tokens.size(),
+                    model.max_model_len);
+  append_token_ids(out, parsed.tokens);
+  out += ",\"token_strs\":";
+  if (parsed.return_token_strs) {
+    out += '[';
+    for (size_t i = 0; i < parsed.tokens.size(); ++i) {
+      if (i) out += ',';
+      append_json_string(out, model.tokenizer->piece(parsed.tokens[i]));
+    }
+    out += ']';
+  } else {
+    out += "null";
+  }
+  out += '}';
+  return std::nullopt;
+}
+
+std::optional<ApiError> answer_detokenize(const Json& body, const ApiModel& model,
+                                          std::string& out) {
+  std::vector<int32_t> tokens;
+  if (auto error = parse_detokenize(body, model, tokens)) return error;
+  out = "{\"prompt\":";
+  append_json_string(out, model.tokenizer->decode(tokens, false));
+  out += '}';
+  return std::nullopt;
 }
 
 }  // namespace
@@ -176,9 +213,11 @@ void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Pa
   worker_.post([work, prepare, answer, r] {
     if (work->gone) return;
     prepare();
+    const bool large = work->body.size() > kLargeBody;
     r->post([work, answer, r] {
       if (!work->gone) answer(r);
     });
+    if (large) return_free_memory();
   });
 }
 
@@ -241,24 +280,9 @@ void OpenAiApi::chat(const HttpRequest& request, const ResponderPtr& r) {
 }
 
 void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<TokenizeRequest>(
-      request, r, &parse_tokenize, [this](TokenizeRequest parsed, const ResponderPtr& to) {
-        std::string out = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":)",
-                                      parsed.tokens.size(), model_.max_model_len);
-        append_token_ids(out, parsed.tokens);
-        out += ",\"token_strs\":";
-        if (parsed.return_token_strs) {
-          out += '[';
-          for (size_t i = 0; i < parsed.tokens.size(); ++i) {
-            if (i) out += ',';
-            append_json_string(out, model_.tokenizer->piece(parsed.tokens[i]));
-          }
-          out += ']';
-        } else {
-          out += "null";
-        }
-        to->send(200, kJson, out + '}');
-      });
+  parse_then<std::string>(
+      request, r, &answer_tokenize,
+      [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); });
 }
 
 void OpenAiApi::not_offered(const HttpRequest& request, const ResponderPtr& r) {
@@ -273,12 +297,9 @@ void OpenAiApi::not_offered(const HttpRequest& request, const ResponderPtr& r) {
 }
 
 void OpenAiApi::detokenize(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<std::vector<int32_t>>(
-      request, r, &parse_detokenize, [this](std::vector<int32_t> tokens, const ResponderPtr& to) {
-        std::string out = "{\"prompt\":";
-        append_json_string(out, model_.tokenizer->decode(tokens, false));
-        to->send(200, kJson, out + '}');
-      });
+  parse_then<std::string>(
+      request, r, &answer_detokenize,
+      [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); });
 }
 
 }  // namespace pagefold

@@ -213,7 +213,8 @@ void read_template_options(FieldReader& fields, Json& context) {
 
 }  // namespace
 
-void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out, bool& continues) {
+void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
+                       bool& continues) {
   bool add_special = false;  // the template writes the beginning of the text itself
   fields.read("add_special_tokens", add_special);
   Json context = read_context(fields, model, continues);
@@ -226,7 +227,8 @@ void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out, 
       chat_prompt(*model.tokenizer, *model.chat_template, model.special, std::move(context),
                   {.continues = continues,
                    .add_special = add_special,
-                   .find_suffix = model.compresses || fields.find("kv") != nullptr});
+                   .find_suffix = model.compresses || fields.find("kv") != nullptr,
+                   .limit = limit});
   if (!prompt.ok()) return fields.fail("messages", message_of(prompt.status()));
   out.tokens = std::move(prompt->tokens);
   out.suffix_begin = prompt->suffix_begin;

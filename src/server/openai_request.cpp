@@ -14,7 +14,8 @@ constexpr size_t kMaxFields = 256;
 // it become their ids: a raw prompt is under the client's control anyway (it could send ids).
 void add_text_prompt(FieldReader& fields, const ApiModel& model, bool add_special,
                      const std::string& text, CompletionRequest& out) {
-  Prompt p{.tokens = model.tokenizer->encode(text, add_special, true), .text = text};
+  Prompt p{.tokens = model.tokenizer->encode_up_to(text, add_special, true, model.prompt_limit()),
+           .text = text};
   if (p.tokens.empty()) {
     return fields.fail("prompt", "an empty prompt has no token to start from; give some text");
   }
@@ -160,7 +161,7 @@ std::optional<ApiError> parse_chat(const Json& body, const ApiModel& model,
   fields.ignore({"reasoning_effort", "verbosity"});
   Prompt prompt;
   bool continues = false;
-  if (fields.ok()) read_conversation(fields, model, prompt, continues);
+  if (fields.ok()) read_conversation(fields, model, model.prompt_limit(), prompt, continues);
   out.at_text_start = !continues;
   out.prompts.push_back(std::move(prompt));
   if (fields.ok()) read_answer_format(fields, model, out);
@@ -178,7 +179,7 @@ std::optional<ApiError> parse_tokenize(const Json& body, const ApiModel& model,
   if (fields.find("messages") != nullptr) {
     Prompt prompt;
     bool continues = false;
-    read_conversation(fields, model, prompt, continues);
+    read_conversation(fields, model, SIZE_MAX, prompt, continues);
     out.tokens = std::move(prompt.tokens);
   } else {
     bool add_special = true;

@@ -38,6 +38,8 @@ struct ApiModel {
   bool tools_in_template = true;           // the template shows the tools to the model
   bool auto_tools = true;                  // calls are looked for when tool_choice is auto
   ReasoningDialect reasoning = ReasoningDialect::none;
+  // Prompts are counted so far; what is longer is refused as "more than" this.
+  size_t prompt_limit() const { return 2 * static_cast<size_t>(max_model_len); }
 };
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
                         std::vector<std::string> served_names);
@@ -102,7 +104,8 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 // max_tokens against the room that the prompts leave.
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request);
 // messages, tools, template switches -> one prompt.
-void read_conversation(FieldReader& fields, const ApiModel& model, Prompt& out,
+// limit: see ChatPromptOptions.
+void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
                        bool& continues_message);
 
 }  // namespace pagefold

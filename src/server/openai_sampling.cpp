@@ -225,11 +225,14 @@ void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest
   }
   const int64_t room = model.max_model_len - longest;
   if (room < 1) {
+    const auto limit = static_cast<int64_t>(model.prompt_limit());
+    const bool uncounted = longest > limit;
+    const int64_t counted = std::min(longest, limit);
     return fields.fail_with(ApiError{
         .status = 400,
-        .message = fmt::format("The prompt has {} tokens, but the context is {} tokens, prompt and "
-                               "answer together. Shorten the prompt.",
-                               longest, model.max_model_len),
+        .message = fmt::format("The prompt has {}{} tokens, but the context is {} tokens, prompt "
+                               "and answer together. Shorten the prompt.",
+                               uncounted ? "more than " : "", counted, model.max_model_len),
         .param = "input_tokens"});
   }
   auto& max_tokens = request.sampling.max_tokens;

@@ -23,6 +23,13 @@ void choose_parsers(const ServerOptions& options, ApiModel& model) {
 
 }  // namespace
 
+Status check_address(const ServerOptions& options) {
+  HttpServerOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  return check_listen_address(http);
+}
+
 Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options) {
   EngineCorePort port(engine);
   ApiModel served =

@@ -31,6 +31,10 @@ struct ServerOptions {
   std::chrono::seconds grace{30};  // for running answers after the first SIGINT or SIGTERM
 };
 
+// Whether host and port can be listened on now: to be asked before a model is loaded for them.
+// kInvalidArgument: the host is no IP address.
+Status check_address(const ServerOptions& options);
+
 // Serves until SIGINT or SIGTERM. Prints to stderr, once it accepts connections,
 //   pagefold is listening on http://HOST:PORT
 Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options);

@@ -39,7 +39,7 @@ class RankBpe : public TokenModel {
   }
   void reserve(size_t n) { merges_.reserve(n); }
 
-  void encode(std::string_view piece, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view piece, size_t limit, std::vector<int32_t>& ids) const override {
     if (options_.ignore_merges) {
       const int32_t whole = vocab_->find(piece);
       if (whole >= 0 && !vocab_->is_reserved(whole)) return ids.push_back(whole);
@@ -47,6 +47,10 @@ class RankBpe : public TokenModel {
     thread_local std::vector<Symbol> symbols;
     thread_local std::vector<MergeCandidate<uint32_t>> heap;
     split(piece, symbols);
+    if (surely_above(limit, ids.size(), symbols.size(), vocab_->max_piece_bytes())) {
+      for (size_t i = 0; ids.size() <= limit; ++i) ids.push_back(symbols[i].id);
+      return;
+    }
     merge_symbols(
         symbols, heap,
         [this](const Symbol& a, const Symbol& b, uint32_t& rank) {

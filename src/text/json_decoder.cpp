@@ -80,7 +80,7 @@ Status read_decoder(const JsonNode& node, DecodeRules& rules) {
       }
     });
   } else {
-    return unsupported("decoder \"{}\"", type.substr(0, 60));
+    return unsupported("decoder \"{}\" is not supported", type.substr(0, 60));
   }
   return ok_status();
 }

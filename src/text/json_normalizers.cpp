@@ -89,7 +89,7 @@ Result<Normalizer> read_one(std::string_view type, const JsonNode& node) {
   if (type == "Strip") return read_strip(node);
   if (type == "Precompiled") return read_precompiled(node);
   if (type == "BertNormalizer") return read_bert(node);
-  return unsupported("normalizer \"{}\"", type.substr(0, 60));
+  return unsupported("normalizer \"{}\" is not supported", type.substr(0, 60));
 }
 
 }  // namespace

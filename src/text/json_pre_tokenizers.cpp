@@ -47,7 +47,7 @@ Status read_metaspace(const JsonNode& node, std::vector<PreTokenizer>& steps) {
   } else if (scheme == "never") {
     prepend = PrependScheme::never;
   } else if (scheme != "always") {
-    return unsupported("Metaspace prepend_scheme \"{}\"", scheme.substr(0, 60));
+    return unsupported("Metaspace prepend_scheme \"{}\" is not supported", scheme.substr(0, 60));
   }
   steps.push_back(metaspace(std::string(mark), prepend, split));
   return ok_status();
@@ -84,7 +84,7 @@ Status read_one(std::string_view type, const JsonNode& node, std::vector<PreToke
     steps.push_back(split_by_class(is_space, SplitBehavior::removed));
     steps.push_back(split_by_class(is_punctuation, SplitBehavior::isolated));
   } else {
-    return unsupported("pre-tokenizer \"{}\"", type.substr(0, 60));
+    return unsupported("pre-tokenizer \"{}\" is not supported", type.substr(0, 60));
   }
   return ok_status();
 }

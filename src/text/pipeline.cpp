@@ -16,6 +16,11 @@ class PipelineTokenizer : public Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text, bool add_special,
                               bool parse_special) const override {
+    return encode_up_to(text, add_special, parse_special, SIZE_MAX);
+  }
+
+  std::vector<int32_t> encode_up_to(std::string_view text, bool add_special, bool parse_special,
+                                    size_t limit) const override {
     std::string repaired;
     if (!is_valid_utf8(text)) text = repaired = sanitize_utf8(text);
     std::vector<int32_t> ids;
@@ -27,11 +32,12 @@ class PipelineTokenizer : public Tokenizer {
       p_.raw_tokens.split(text, !parse_special, parts);
     }
     for (const auto& part : parts) {
+      if (ids.size() > limit) break;
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
         encode_part(std::string(text.substr(part.begin, part.end - part.begin)), part.begin == 0,
-                    parse_special, ids);
+                    parse_special, limit, ids);
       }
     }
     if (add_special) ids.insert(ids.end(), p_.suffix.begin(), p_.suffix.end());
@@ -72,30 +78,33 @@ class PipelineTokenizer : public Tokenizer {
 
  private:
   // One stretch of text between added tokens.
-  void encode_part(std::string text, bool at_start, bool parse_special,
+  void encode_part(std::string text, bool at_start, bool parse_special, size_t limit,
                    std::vector<int32_t>& ids) const {
     for (const Normalizer& normalize : p_.normalizers) text = normalize(std::move(text));
-    if (p_.normalized_tokens.empty()) return encode_text(std::move(text), at_start, ids);
+    if (p_.normalized_tokens.empty()) return encode_text(std::move(text), at_start, limit, ids);
     std::vector<AddedTokenMatcher::Part> parts;
     p_.normalized_tokens.split(text, !parse_special, parts);
     for (const auto& part : parts) {
+      if (ids.size() > limit) break;
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
         encode_text(text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0,
-                    ids);
+                    limit, ids);
       }
     }
   }
 
-  void encode_text(std::string text, bool at_start, std::vector<int32_t>& ids) const {
+  void encode_text(std::string text, bool at_start, size_t limit, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     Splits splits{std::move(text), {}, at_start};
     splits.spans.push_back({0, splits.text.size()});
     for (const PreTokenizer& step : p_.pre_tokenizers) step(splits);
     const std::string_view all = splits.text;
-    for (const TextSpan s : splits.spans)
-      p_.model->encode(all.substr(s.begin, s.end - s.begin), ids);
+    for (const TextSpan s : splits.spans) {
+      if (ids.size() > limit) break;
+      p_.model->encode(all.substr(s.begin, s.end - s.begin), limit, ids);
+    }
   }
 
   Pipeline p_;

@@ -115,7 +115,7 @@ Result<SplitBehavior> parse_split_behavior(std::string_view word) {
   if (word == "MergedWithNext" || word == "merged_with_next")
     return SplitBehavior::merged_with_next;
   if (word == "Contiguous" || word == "contiguous") return SplitBehavior::contiguous;
-  return unsupported("split behavior \"{}\"", word.substr(0, 60));
+  return unsupported("split behavior \"{}\" is not supported", word.substr(0, 60));
 }
 
 PreTokenizer split_by_pattern(std::shared_ptr<const Regex> pattern, SplitBehavior behavior,

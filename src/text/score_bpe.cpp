@@ -19,10 +19,16 @@ class ScoreBpe : public TokenModel {
     }
   }
 
-  void encode(std::string_view piece, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view piece, size_t limit, std::vector<int32_t>& ids) const override {
     thread_local std::vector<Symbol> symbols;
     thread_local std::vector<MergeCandidate<float>> heap;
     split(piece, symbols);
+    // Without bytes unknown characters may come to fewer ids than symbols, or to none.
+    if (options_.byte_fallback &&
+        surely_above(limit, ids.size(), symbols.size(), vocab_->max_piece_bytes())) {
+      ids.resize(limit + 1, vocab_->bytes()[0]);
+      return;
+    }
     Origins origins;
     merge_symbols(
         symbols, heap,

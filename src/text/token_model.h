@@ -3,6 +3,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -49,8 +50,17 @@ int byte_piece_value(std::string_view piece);
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  // Appends the ids of one valid UTF-8 piece. Thread-safe.
-  virtual void encode(std::string_view piece, std::vector<int32_t>& ids) const = 0;
+  // Appends the ids of one valid UTF-8 piece. Thread-safe. A piece that surely makes ids longer
+  // than `limit` may be left unmerged: ids is then longer than `limit`, too, but not what it would
+  // be.
+  virtual void encode(std::string_view piece, size_t limit, std::vector<int32_t>& ids) const = 0;
+
+ protected:
+  // Whether `symbols` pieces, each at least a byte of a token of at most max_piece_bytes, are too
+  // many however they merge.
+  static bool surely_above(size_t limit, size_t ids, size_t symbols, size_t max_piece_bytes) {
+    return ids + symbols / std::max<size_t>(1, max_piece_bytes) > limit;
+  }
 };
 
 }  // namespace pagefold

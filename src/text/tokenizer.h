@@ -21,6 +21,13 @@ class Tokenizer {
   // written in the text become their ids; false: they are ordinary characters (untrusted text).
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special,
                                       bool parse_special) const = 0;
+  // The same, but where more than `limit` ids come of it, perhaps not all of them: still more than
+  // `limit`, found without the work for the rest. Bounds what a hostile text costs.
+  virtual std::vector<int32_t> encode_up_to(std::string_view text, bool add_special,
+                                            bool parse_special, size_t limit) const {
+    static_cast<void>(limit);
+    return encode(text, add_special, parse_special);
+  }
   // Bytes of one token in the middle of a text (may be half a character). Special tokens give "" if
   // skip_special.
   virtual std::string token_bytes(int32_t id, bool skip_special) const = 0;

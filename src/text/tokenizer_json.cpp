@@ -135,10 +135,10 @@ Result<std::vector<std::pair<std::string, std::string>>> read_merges(const JsonN
 Status refuse_bpe_options(const JsonNode& model) {
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     PF_ASSIGN(const std::string_view value, string_field(model, key, ""));
-    if (!value.empty()) return unsupported("BPE with \"{}\"", key);
+    if (!value.empty()) return unsupported("BPE with \"{}\" is not supported", key);
   }
   PF_ASSIGN(const double dropout, field_or<double>(model, "dropout", 0, "a number"));
-  if (dropout != 0) return unsupported("BPE with dropout: ids would be random");
+  if (dropout != 0) return unsupported("BPE with dropout is not supported: ids would be random");
   return ok_status();
 }
 
@@ -223,7 +223,7 @@ Status read_post_processor(const JsonNode& node, Pipeline& p) {
     for (const JsonNode step : list) PF_TRY(read_post_processor(step, p));
     return ok_status();
   }
-  return unsupported("post-processor \"{}\"", type.substr(0, 60));
+  return unsupported("post-processor \"{}\" is not supported", type.substr(0, 60));
 }
 
 Status fill_bytes(const JsonNode& root, Pipeline& p) {
@@ -303,7 +303,8 @@ Result<std::unique_ptr<Tokenizer>> build(const JsonNode& root, std::string_view 
   PF_ASSIGN(const std::string_view type, string_field(model, "type", guess));
   const bool bpe = type == "BPE";
   if (!bpe && type != "Unigram") {
-    return unsupported("model \"{}\"; known are: BPE, Unigram", type.substr(0, 60));
+    return unsupported("model \"{}\" is not supported; known are: BPE, Unigram",
+                       type.substr(0, 60));
   }
   Entries entries;
   PF_TRY(bpe ? read_bpe_vocab(model, entries) : read_unigram_vocab(model, entries));

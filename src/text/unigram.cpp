@@ -44,7 +44,7 @@ class Unigram : public TokenModel {
     unk_score_ = low - kUnkPenalty;
   }
 
-  void encode(std::string_view piece, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view piece, size_t /*limit*/, std::vector<int32_t>& ids) const override {
     thread_local std::vector<Node> best;
     best.assign(piece.size() + 1, Node{});
     best[0].score = 0;

@@ -24,6 +24,18 @@ TEST(Json, RefusesWhatIsNotJson) {
   }
 }
 
+TEST(Json, FaultsSayWhere) {
+  const auto says = [](const char* text) { return message_of(parse_json(text).status()); };
+  EXPECT_NE(says(R"({"a": 1 "b": 2})").find("at byte 9 of 15"), std::string::npos)
+      << says(R"({"a": 1 "b": 2})");
+  EXPECT_NE(says(R"({"a": NaN})").find("NaN"), std::string::npos);
+  EXPECT_NE(says(R"([1, -Infinity])").find("infinite"), std::string::npos);
+  EXPECT_EQ(says(R"({"Nancy": "informal"})"), "");
+  EXPECT_EQ(says(R"({"nan": 1,})").find("NaN"), std::string::npos);
+  EXPECT_NE(says("[nan]").find("NaN"), std::string::npos);
+  EXPECT_NE(says("\"\xff\"").find("UTF-8"), std::string::npos);
+}
+
 TEST(Json, DumpNeverThrows) {
   EXPECT_EQ(dump_json(Json("a\xff")), "\"a\xEF\xBF\xBD\"");
   std::string out;

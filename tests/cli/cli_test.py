@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -36,6 +37,12 @@ class UseTest(unittest.TestCase):
         self.wrong("serve", "--dtype", "int3", says="bfloat16")
         self.wrong("serve", "--max_model_len", "25.6K", says="--max-model-len")
         self.wrong("generate", "-p", "x", "--no-such", says="--no-such")
+        self.wrong("frobnicate", "-p", "x", says="'frobnicate': no such subcommand; the subcommands are: serve, generate")
+        self.wrong("--frobnicate", says="'--frobnicate': no such option before a subcommand")
+        self.wrong("generate", "-p", says="--prompt: its value is missing")
+        # An empty name is an unset variable, not the default model.
+        for command in (["generate", "", "-p", "x"], ["generate", "-m", "", "-p", "x"], ["serve", ""], ["pull", ""]):
+            self.wrong(*command, says="the name is empty")
 
     def test_wrong_kv_types(self):
         self.wrong("serve", "--kv-cache-dtype", "q4_0", says="fp8_e5m2, int8, int4")
@@ -118,6 +125,7 @@ class ModelTest(unittest.TestCase):
                             (["--kv-policy", "h3o"], "snapkv"),
                             (["--kv-cache-dtype", "int8", "--kv-cache-memory-bytes", "1M"], "too small"),
                             (["--block-size", "48"], "--block-size"),
+                            (["--kv-cache-memory-bytes", "100T"], "more memory than there is"),
                             (["--max-model-len", "100k"], "--allow-long-context")):
             start = time.monotonic()
             done = run("generate", MODEL, "-p", "x", *wrong)
@@ -139,6 +147,27 @@ class ModelTest(unittest.TestCase):
         self.assertGreater(seen["timings"]["prefill_tokens_per_s"], 0)
         piped = run("generate", MODEL, *SMALL, "-n", "4", "-f", "-", stdin="The capital of France is")
         self.assertEqual(piped.stdout, plain.stdout)
+        piped = run("generate", MODEL, *SMALL, "-n", "4", "-f", "/dev/stdin", stdin="The capital of France is")
+        self.assertEqual(piped.stdout, plain.stdout)  # a pipe by its name, as <(command) gives
+
+    def test_prompt_files_that_are_none(self):
+        for path, says, code in (("/no/such", "/no/such: No such file", 1), ("/tmp", "/tmp: Is a directory", 1),
+                                 ("/dev/zero", "/dev/zero: more than", 2)):
+            done = run("generate", MODEL, "-f", path)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+            self.assertIn(says, done.stderr)
+
+    def test_addresses_are_checked_before_the_model_is_read(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = str(taken.getsockname()[1])
+            for wrong, says in ((["--host", "nowhere"], "'nowhere' is not an IP address"),
+                                (["--port", port], "Address already in use")):
+                done = run("serve", MODEL, *wrong)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(says, done.stderr)
+                self.assertNotIn("loaded", done.stderr)
 
     def test_generate_chat_and_stop(self):
         args = ["generate", MODEL, *SMALL, "--chat", "-p", "Name the capital of France.", "-n", "20", "--json"]
@@ -178,6 +207,30 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(len(begun), 20)
         self.assertEqual(process.returncode, 1, err)
         self.assertIn("interrupted", err)
+
+    def test_results_that_cannot_be_kept_are_refused_before_the_work(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, says in ((f"{folder}/no/such/x.calibration", "No such file or directory"), (folder, "is a folder")):
+                done = run("calibrate", MODEL, "-n", "64", "-o", path)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(says, done.stderr)
+                self.assertNotIn("calibrating", done.stderr)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_a_terminated_quantize_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with subprocess.Popen([BINARY, "quantize", MODEL, "-o", f"{folder}/out", "--method", "none",
+                                       "--eval-tokens", "0"], stderr=subprocess.PIPE, text=True) as process:
+                    end = time.monotonic() + 60
+                    while not os.listdir(folder):  # the folder that is renamed at the end
+                        self.assertIsNone(process.poll())
+                        self.assertLess(time.monotonic(), end)
+                    process.send_signal(number)
+                    err = process.communicate(timeout=60)[1]
+                self.assertEqual(process.returncode, 1, err)
+                self.assertIn("interrupted", err)
+                self.assertEqual(os.listdir(folder), [])
 
     def test_full_disk(self):
         with open("/dev/full", "w") as full:

@@ -121,6 +121,58 @@ def test_bodies_that_ask_for_too_much():
     healthy(s)
 
 
+def test_large_requests_hold_up_nobody_and_leave_nothing():
+    s = server()
+    s.post("/tokenize", {"prompt": "warm " * 100_000})
+    before = s.resident_kib()
+    worst = [0.0]
+    done = threading.Event()
+
+    def ping():
+        while not done.is_set():
+            begin = time.monotonic()
+            assert s.get("/health")[0] == 200
+            worst[0] = max(worst[0], time.monotonic() - begin)
+
+    pings = threading.Thread(target=ping)
+    pings.start()
+    begin = time.monotonic()
+    code, answer = s.post("/tokenize", {"prompt": "a b" * 400_000, "return_token_strs": True})
+    assert code == 200 and answer["count"] == len(answer["token_strs"]) == 400_000 * 2 // 2 + 1, answer["count"]
+    code, answer = s.post("/detokenize", {"tokens": [1] * 400_000})
+    assert code == 200 and answer["prompt"] == "<|im_start|>" * 400_000
+    took = time.monotonic() - begin
+    done.set()
+    pings.join()
+    assert worst[0] < took / 4, (worst, took)  # the I/O thread goes on meanwhile
+    # What is too long for the context is refused without the work for all of it.
+    word = "".join(chr(97 + i * i * 7919 % 26) for i in range(3_000_000))
+    for path, body in (("/v1/completions", {"prompt": word}), ("/v1/completions", {"prompt": " " * 3_000_000}),
+                       ("/v1/chat/completions", {"messages": [{"role": "user", "content": word}]})):
+        code, answer = s.post(path, body)
+        assert code == 400 and "has more than 4096 tokens" in answer["error"]["message"], answer
+    until(lambda: s.resident_kib() < before + (96 << 10), 10, f"less memory than {before} KiB + 96 MiB")
+    healthy(s)
+
+
+def test_json_faults_say_where():
+    s = server()
+    for body, says in ((b'{"prompt": "x", "temperature": NaN}', "no NaN or infinite"),
+                       (b'{"prompt": "x", "temperature": Infinity}', "no NaN or infinite"),
+                       (b'{"prompt": "x" "n": 1}', "at byte 16 of 22"), (b'{"prompt": "x",}', "at byte 16 of 16"),
+                       (b"{'prompt': 1}", "at byte 2 of 13"), (b"", "is empty"), (b'{"prompt": "\xff"}', "UTF-8"),
+                       (b'{"prompt": "\\ud800"}', "at byte")):
+        code, answer = s.post("/v1/completions", body)
+        assert code == 400 and says in answer["error"]["message"], (body, answer)
+
+
+def test_absolute_targets():
+    s = server()
+    for target in (b"http://example.org/version", b"HTTP://[::1]:8000/version?x=1"):
+        got = exchange(s, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert status(got) == 200 and b'"version"' in got, got
+
+
 def test_slow_and_half_sent_requests_hold_up_nobody():
     s = server()
     before = s.descriptors()

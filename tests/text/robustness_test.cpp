@@ -38,6 +38,29 @@ TEST(Robustness, LongWordsTakeNoQuadraticTime) {
   }
 }
 
+TEST(Robustness, EncodingUpToALimitAgreesOrExceedsIt) {
+  for (const std::string name : {"llama3", "qwen2", "llama2", "unigram"}) {
+    const auto tokenizer = load(name);
+    std::vector<std::string> texts(testing::recorded_lines().begin(),
+                                   testing::recorded_lines().begin() + 200);
+    for (const std::string unit : {"a", " ", "ab", "e\xCC\x81", "1", "<|im_", "\xE2\x98\x83"}) {
+      std::string text;
+      while (text.size() < 3000) text += unit;
+      texts.push_back(text);
+    }
+    for (const std::string& text : texts) {
+      const auto all = tokenizer->encode(text, true, true);
+      for (const size_t limit : {size_t{0}, all.size() / 2, all.size() - 1}) {
+        if (limit >= all.size()) continue;
+        ASSERT_GT(tokenizer->encode_up_to(text, true, true, limit).size(), limit) << name << text;
+      }
+      for (const size_t limit : {all.size(), all.size() + 1, SIZE_MAX}) {
+        ASSERT_EQ(tokenizer->encode_up_to(text, true, true, limit), all) << name << text;
+      }
+    }
+  }
+}
+
 TEST(Robustness, InvalidUtf8IsReplacedNeverFatal) {
   const auto tokenizer = load_fixture("llama3");
   const std::string bad("a\xFF\xC3\x28\xF0\x9F\x00\xED\xA0\x80z", 11);
