@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "backend": BASE | {"kernels"},
     "model": BASE | {"backend", "formats"},
     "engine": BASE | {"model", "backend", "kv", "calc"},
-    "api": BASE | {"model", "engine", "text", "formats", "kv", "backend"},
+    "api": BASE | {"model", "engine", "text", "formats", "kv", "calc", "backend"},
     "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
     "server": BASE | {"engine", "text", "kv", "calc", "api"},
     "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "server"},

@@ -28,10 +28,6 @@ constexpr int kReleaseSteps = 16;                      // between two releases
 constexpr int64_t kReserveSlots = 128;                 // of every running sequence's tables
 constexpr uint64_t kReleaseBytes = uint64_t{1} << 20;  // less is not worth system calls
 
-// Logit rows of a step beyond one a sequence, for prompt log-probabilities: they bound the float32
-// logits that a step holds.
-constexpr int kExtraLogitRows = 32;
-
 uint64_t random_seed() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
