@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "calc/words.h"
+
 namespace pagefold {
 namespace {
 
@@ -78,9 +80,9 @@ Result<const Family*> family_of(const std::string& arch, const std::string& wher
   std::string known;
   for (const Family& f : kFamilies) {
     if (f.name == arch) return &f;
-    known += (known.empty() ? "" : ", ") + std::string(f.name);
+    calc::list(known, f.name);
   }
-  return unsupported("{}: unknown architecture '{}'; known: {}", where, arch.substr(0, 60), known);
+  return unsupported("{}: unknown architecture '{}'; known: {}", where, calc::shown(arch), known);
 }
 
 Status add_latent_layers(const Keys& k, calc::Model& m) {

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "calc/words.h"
 #include "pagefold/calc.h"
 
 namespace pagefold {
@@ -52,7 +53,7 @@ class Reader {
       for (const std::string& k : taken_) known = known || k == key;
       if (!known) {
         std::string list;
-        for (const std::string& k : taken_) list += (list.empty() ? "" : ", ") + k;
+        for (const std::string& k : taken_) calc::list(list, k);
         return bad_input("{}: an unknown field; known: {}",
                          prefix_.empty() ? "calc" : prefix_.substr(0, prefix_.size() - 1), list);
       }

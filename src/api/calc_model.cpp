@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "calc/config_json.h"
 #include "calc/presets.h"
+#include "calc/words.h"
 #include "formats/safetensors.h"
 #include "model/config.h"
 #include "model/load.h"
@@ -101,7 +102,7 @@ Result<CalcModelSource> from_name(const std::string& name) {
     return not_found(
         "{}: neither a folder, a .gguf or a config.json, nor a preset; `pagefold calc --presets` "
         "lists those",
-        name.substr(0, 200));
+        calc::shown(name));
   }
   CalcModelSource s;
   s.model = *preset;

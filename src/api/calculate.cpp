@@ -7,6 +7,7 @@
 #include "calc/presets.h"
 #include "calc/rules.h"
 #include "calc/weights.h"
+#include "calc/words.h"
 #include "engine/config.h"
 
 namespace pagefold {
@@ -88,7 +89,7 @@ Result<calc::CacheTypes> cache_types(const CalcRequest& r, EngineRules rules,
   } else if (r.mla == "expanded") {
     t.mla = calc::MlaForm::expanded;
   } else if (r.mla != "latent") {
-    return bad_input("mla: '{}' is none of latent, packed_fp8, expanded", r.mla.substr(0, 40));
+    return bad_input("mla: '{}' is none of latent, packed_fp8, expanded", calc::shown(r.mla));
   }
   t.snapshots = r.state_snapshots;
   PF_TRY(calc::check_types(model, t));
@@ -228,6 +229,10 @@ std::optional<uint64_t> kv_budget(const Job& job, CalcResult& out) {
   return *r.memory_bytes - others;
 }
 
+CacheShape shape_of(const CalcPool& pool) {
+  return {pool.kv.n_layers, pool.kv.n_kv_heads, pool.kv.block_size, pool.kv.layer_window};
+}
+
 // As the start-up line counts: blocks of all tables, or, where windows or states make a token's
 // share depend on the length, sequences of `longest` tokens. Nothing evicted.
 Result<int64_t> most_tokens(const Job& job, uint64_t budget, uint64_t state, int64_t longest) {
@@ -242,11 +247,12 @@ Result<int64_t> most_tokens(const Job& job, uint64_t budget, uint64_t state, int
   } else if (job.rules == EngineRules::llama_cpp) {
     PF_ASSIGN(a, calc::llama_cpp_allocation(job.groups, job.types, {&one, 1}, o));
   } else {
-    const CalcWorkload work{
-        job.pools, {}, job.request.prompt_tokens, 0, job.request.max_num_batched_tokens};
-    const CalcBatch batch{longest, 1};
-    PF_ASSIGN(const CalcHeld h, calc_held(work, {&batch, 1}));
-    a.bytes = h.peak;
+    Checked bytes;
+    for (const CalcPool& pool : job.pools) {
+      bytes += Checked(shape_of(pool).peak_blocks(longest, job.request.max_num_batched_tokens)) *
+               pool.slot_bytes * pool.kv.block_size;
+    }
+    PF_ASSIGN(a.bytes, bytes.get("KV bytes"));
     a.token_bytes = calc::token_bytes(job.groups, job.types).value();
   }
   const Checked whole = Checked(a.bytes) + Checked(state);
@@ -254,11 +260,12 @@ Result<int64_t> most_tokens(const Job& job, uint64_t budget, uint64_t state, int
   const double concurrency =
       sequence == 0 ? 0 : static_cast<double>(budget) / static_cast<double>(sequence);
   const bool by_sequence = state > 0 || (windows && job.rules != EngineRules::vllm);
-  if (!by_sequence && job.rules == EngineRules::pagefold && job.pools.size() == 1) {
+  if (state == 0 && job.rules == EngineRules::pagefold && job.pools.size() == 1) {
     const CalcPool& pool = job.pools.front();
-    const CacheShape shape{pool.kv.n_layers, pool.kv.n_kv_heads, pool.kv.block_size, {}};
     const uint64_t block = pool.slot_bytes * static_cast<uint64_t>(pool.kv.block_size);
-    return pool_tokens(shape, static_cast<int64_t>(budget / block), concurrency, longest);
+    const auto blocks = static_cast<int64_t>(budget / block);
+    const double sequences = static_cast<double>(blocks) / static_cast<double>(a.bytes / block);
+    return pool_tokens(shape_of(pool), blocks, sequences, longest);
   }
   if (by_sequence || a.token_bytes == 0) {
     return static_cast<int64_t>(concurrency * static_cast<double>(longest));

@@ -5,6 +5,7 @@
 
 #include "calc/config_fields.h"
 #include "calc/config_kinds.h"
+#include "calc/words.h"
 
 namespace pagefold::calc {
 namespace {
@@ -101,9 +102,9 @@ Result<const Family*> family_of(const std::string& type, std::string_view where)
     if (f.type == type) return &f;
   }
   std::string known;
-  for (const Family& f : kFamilies) known += (known.empty() ? "" : ", ") + std::string(f.type);
-  return unsupported("{}: unknown architecture '{}' (model_type); known: {}", where,
-                     type.substr(0, 60), known);
+  for (const Family& f : kFamilies) list(known, f.type);
+  return unsupported("{}: unknown architecture '{}' (model_type); known: {}", where, shown(type),
+                     known);
 }
 
 Result<std::string> type_of(const Json& config, std::string_view where) {
@@ -121,7 +122,7 @@ Result<std::string> type_of(const Json& config, std::string_view where) {
         std::islower(static_cast<unsigned char>(out.back()))) {
       out += '_';
     }
-    out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    out += lower({&c, 1});
   }
   return out;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "calc/words.h"
+
 namespace pagefold::calc {
 namespace {
 
@@ -60,7 +62,7 @@ Result<std::vector<std::string>> LayerReader::layer_types() const {
       return unsupported(
           "{}: unknown layer type '{}'; known: full_attention, sliding_attention, "
           "chunked_attention, linear_attention",
-          f.where(), t.substr(0, 60));
+          f.where(), shown(t));
     }
   }
   return list;
@@ -126,7 +128,7 @@ Status LayerReader::attention(Windows windows) const {
   PF_TRY(share_layers(list));
   if (how_many(list, kLinear) > 0 || how_many(list, kChunked) > 0) {
     return unsupported("{}: '{}' has no linear or chunked layers that are known here", f.where(),
-                       m.architecture);
+                       shown(m.architecture));
   }
   if (const int64_t n = how_many(list, kSliding); n > 0) {
     add(m, windowed_layers(LayerKind::sliding, n, h.kv, h.k_dim, h.v_dim, width));

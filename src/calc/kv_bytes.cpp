@@ -1,8 +1,8 @@
 #include "calc/kv_bytes.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
+
+#include "calc/words.h"
 
 namespace pagefold::calc {
 namespace {
@@ -15,13 +15,6 @@ constexpr GgmlType kGgml[] = {{"f32", 1, 4},    {"f16", 1, 2},    {"bf16", 1, 2}
                               {"q8_0", 32, 34}, {"q5_1", 32, 24}, {"q5_0", 32, 22},
                               {"q4_1", 32, 20}, {"q4_0", 32, 18}, {"iq4_nl", 32, 18}};
 
-std::string lower(std::string_view word) {
-  std::string out(word);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
 KvType own_type(DType type) { return {std::string(dtype_name(type)), type, 1, 0}; }
 
 Result<KvType> ggml_type(std::string_view word) {
@@ -32,9 +25,9 @@ Result<KvType> ggml_type(std::string_view word) {
   std::string known;
   for (const GgmlType& t : kGgml) {
     if (t.name == name) return KvType{name, std::nullopt, t.block, t.bytes};
-    known += (known.empty() ? "" : ", ") + std::string(t.name);
+    list(known, t.name);
   }
-  return bad_input("unknown KV cache type '{}' of llama.cpp: use {}", word.substr(0, 40), known);
+  return bad_input("unknown KV cache type '{}' of llama.cpp: use {}", shown(word), known);
 }
 
 // "128 x 2", "128 x 1 + 2": what row_bytes counts.
@@ -106,12 +99,12 @@ Result<EngineRules> parse_rules(std::string_view word) {
   if (name == "llama.cpp" || name == "llama_cpp" || name == "llamacpp" || name == "ik_llama.cpp") {
     return EngineRules::llama_cpp;
   }
-  return bad_input("unknown engine '{}': use pagefold, vllm or llama.cpp", word.substr(0, 40));
+  return bad_input("unknown engine '{}': use pagefold, vllm or llama.cpp", shown(word));
 }
 
 Result<KvType> parse_kv_type(std::string_view word, EngineRules rules) {
   if (rules == EngineRules::llama_cpp) return ggml_type(word);
-  const std::string name = word == "auto" ? "bfloat16" : std::string(word.substr(0, 40));
+  const std::string name = word == "auto" ? "bfloat16" : shown(word);
   PF_ASSIGN(const DType type, parse_kv_dtype(name));
   if (rules == EngineRules::vllm && dtype_has_scales(type)) {
     return bad_input("vLLM has no {} KV cache: use bfloat16, float16, fp8_e4m3 or fp8_e5m2", name);

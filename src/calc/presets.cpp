@@ -1,7 +1,6 @@
 #include "calc/presets.h"
 
-#include <algorithm>
-#include <cctype>
+#include "calc/words.h"
 
 namespace pagefold::calc {
 namespace {
@@ -81,13 +80,6 @@ Model make(const char* id, const char* architecture, const Sizes& s,
   m.draft_layers = s.draft;
   m.groups = std::move(groups);
   return m;
-}
-
-std::string lower(std::string_view word) {
-  std::string out(word);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "calc/checked.h"
+#include "calc/words.h"
 
 namespace pagefold::calc {
 namespace {
@@ -35,9 +36,7 @@ const LayerGroup* attention_shape(const Model& m) {
 }  // namespace
 
 Result<WeightFormat> parse_weight_format(std::string_view word) {
-  std::string name(word.substr(0, 40));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string name = lower(word.substr(0, 40));
   if (name == "half") name = "float16";
   if (name == "float") name = "float32";
   if (name == "bitsandbytes") name = "nf4";
@@ -45,9 +44,9 @@ Result<WeightFormat> parse_weight_format(std::string_view word) {
   std::string known;
   for (const WeightFormat& f : kFormats) {
     if (f.name == name) return f;
-    known += (known.empty() ? "" : ", ") + std::string(f.name);
+    list(known, f.name);
   }
-  return bad_input("unknown weight format '{}': use {}", word.substr(0, 40), known);
+  return bad_input("unknown weight format '{}': use {}", shown(word), known);
 }
 
 int64_t table_parameters(const Model& m) {

@@ -47,9 +47,12 @@ class Trace {
     merge_windows();
   }
 
-  SequenceTrace run() {
+  // False: too long to follow step by step (a budget that grows with every token).
+  bool run() {
+    constexpr int64_t kMostSteps = 1 << 20;
     bool compacted = false;
-    while (state_.n_computed < tokens_) {
+    for (int64_t steps = 0; state_.n_computed < tokens_; ++steps) {
+      if (steps == kMostSteps) return false;
       const int64_t rows = next_rows();
       grow(rows);
       if (compaction_due(plan_, one_head_, state_, live_total())) {
@@ -66,8 +69,9 @@ class Trace {
     scale(out_.end);
     scale(out_.steady);
     scale(out_.peak);
-    return out_;
+    return true;
   }
+  const SequenceTrace& result() const { return out_; }
 
  private:
   // Layers with equal windows count together.
@@ -280,8 +284,11 @@ SequenceTrace bounds(const KvPlan& plan, const KvModel& m, int64_t n_prompt, int
 
 SequenceTrace trace_sequence(const KvPlan& plan, const KvModel& model, int64_t n_prompt,
                              int64_t tokens, int64_t step_rows) {
-  if (!counts_decide(plan)) return bounds(plan, model, n_prompt, tokens, step_rows);
-  return Trace(plan, model, n_prompt, tokens, step_rows).run();
+  if (counts_decide(plan)) {
+    Trace trace(plan, model, n_prompt, tokens, step_rows);
+    if (trace.run()) return trace.result();
+  }
+  return bounds(plan, model, n_prompt, tokens, step_rows);
 }
 
 }  // namespace pagefold

@@ -11,8 +11,8 @@ struct SequenceTrace {
   Footprint steady;  // right after the last compaction; without any: end
   Footprint peak;    // the most at any time, the blocks of the running step included
   int64_t compactions = 0;
-  // The blocks (and the slots under packing `block` and `off`) follow from counts alone. False:
-  // which slots score best decides, and the figures are upper bounds.
+  // The figures follow from counts alone. False: upper bounds, as the scores decide, or as a
+  // million steps were not enough.
   bool exact = true;
 };
 

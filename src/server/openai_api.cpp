@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "server/calc_api.h"
 #include "server/metrics_text.h"
 #include "server/openai_answer.h"
 
@@ -66,7 +67,7 @@ std::optional<ApiError> check_media(const HttpRequest& request) {
 
 }  // namespace
 
-const std::array<OpenAiApi::Route, 10> OpenAiApi::kRoutes = {{
+const std::array<OpenAiApi::Route, 11> OpenAiApi::kRoutes = {{
     {"/health", "GET, HEAD, OPTIONS", true, &OpenAiApi::health},
     {"/ping", "GET, HEAD, POST, OPTIONS", true, &OpenAiApi::health},
     {"/version", "GET, HEAD, OPTIONS", true, &OpenAiApi::version},
@@ -77,6 +78,7 @@ const std::array<OpenAiApi::Route, 10> OpenAiApi::kRoutes = {{
     {"/v1/chat/completions", "POST, OPTIONS", false, &OpenAiApi::chat},
     {"/tokenize", "POST, OPTIONS", false, &OpenAiApi::tokenize},
     {"/detokenize", "POST, OPTIONS", false, &OpenAiApi::detokenize},
+    {"/api/calc", "GET, HEAD, POST, OPTIONS", false, &OpenAiApi::calc},
 }};
 
 OpenAiApi::OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options)
@@ -130,8 +132,8 @@ void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
 // Checks the body, turns it into Parsed by `parse` (on the worker when it is long), then calls
 // `use` on the connection's executor.
 template <class Parsed, class Parse, class Use>
-void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse,
-                           Use use) {
+void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use,
+                           bool always_on_worker) {
   if (auto error = check_media(request)) return send_error(*r, *error);
   struct Work {
     std::string body;
@@ -156,7 +158,7 @@ void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Pa
     if (work->error) return send_error(*responder, *work->error);
     use(std::move(work->parsed), responder);
   };
-  if (work->body.size() <= options_.inline_body_bytes) {
+  if (!always_on_worker && work->body.size() <= options_.inline_body_bytes) {
     prepare();
     return answer(r);
   }
@@ -256,6 +258,14 @@ void OpenAiApi::detokenize(const HttpRequest& request, const ResponderPtr& r) {
         append_json_string(out, model_.tokenizer->decode(tokens, false));
         to->send(200, kJson, out + '}');
       });
+}
+
+void OpenAiApi::calc(const HttpRequest& request, const ResponderPtr& r) {
+  if (request.method != "POST") return r->send(200, kJson, calc_choices(model_));
+  parse_then<std::string>(
+      request, r, &calc_answer,
+      [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); },
+      /*always_on_worker=*/true);
 }
 
 }  // namespace pagefold

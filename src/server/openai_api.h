@@ -2,6 +2,7 @@
 //
 //   GET  /health /ping /version /metrics /v1/models /v1/models/NAME
 //   POST /v1/completions /v1/chat/completions /tokenize /detokenize
+//   GET, POST /api/calc
 //
 // HEAD works where GET does; OPTIONS lists the methods. There is no CORS: pages of other origins
 // cannot read answers, and bodies must be application/json, so they cannot send requests either.
@@ -43,7 +44,7 @@ class OpenAiApi final : public HttpHandler {
     bool open;                       // needs no key
     void (OpenAiApi::*answer)(const HttpRequest&, const ResponderPtr&);
   };
-  static const std::array<Route, 10> kRoutes;
+  static const std::array<Route, 11> kRoutes;
 
   bool authorized(const HttpRequest& request) const;
   void health(const HttpRequest& request, const ResponderPtr& r);
@@ -55,16 +56,18 @@ class OpenAiApi final : public HttpHandler {
   void chat(const HttpRequest& request, const ResponderPtr& r);
   void tokenize(const HttpRequest& request, const ResponderPtr& r);
   void detokenize(const HttpRequest& request, const ResponderPtr& r);
+  void calc(const HttpRequest& request, const ResponderPtr& r);
 
   template <class Parsed, class Parse, class Use>
-  void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use);
+  void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use,
+                  bool always_on_worker = false);
   std::string model_json(const std::string& name) const;
 
   const ApiModel model_;
   EnginePort& engine_;
   const ApiOptions options_;
   const int64_t created_;
-  std::array<std::atomic<uint64_t>, 10> hits_{};  // by route
+  std::array<std::atomic<uint64_t>, 11> hits_{};  // by route
   Worker worker_;                                 // last: its work uses the rest
 };
 

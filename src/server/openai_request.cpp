@@ -88,6 +88,7 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   m.eos_token_ids = model.eos_token_ids;
   m.defaults = model.defaults;
   m.max_model_len = max_model_len;
+  m.path = model.path;
   return m;
 }
 
