@@ -68,6 +68,7 @@ struct CalcKv {
   uint64_t allocated_bytes = 0;       // as the engine allocates them, nothing evicted
   uint64_t steady_bytes = 0;          // after the last compaction
   uint64_t peak_bytes = 0;            // the most at any time
+  uint64_t reserved_bytes = 0;        // what the scheduler counts before it admits them
   uint64_t full_attention_bytes = 0;  // ideal, if windows were ignored
   uint64_t state_bytes = 0;           // recurrent states, not in the figures above
   int64_t compactions = 0;            // of the first sequence

@@ -47,7 +47,7 @@ struct Saving {
 };
 
 struct PoolBlocks {
-  Checked allocated, steady, peak;
+  Checked allocated, steady, peak, reserved;
   Saving at_end, at_peak;
 };
 
@@ -69,6 +69,10 @@ Status add_batch(const CalcWorkload& work, const KvPlan& plan, const KvModel& kv
   out.allocated += Checked(full.end.blocks) * batch.count;
   out.steady += Checked(t.steady.blocks) * batch.count;
   out.peak += Checked(peak) * batch.count;
+  const CacheShape shape{kv.n_layers, kv.n_kv_heads, kv.block_size, kv.layer_window};
+  out.reserved +=
+      Checked(peak_blocks(plan, kv, shape, prompt, batch.tokens - prompt + 1, work.step_rows)) *
+      batch.count;
   out.at_end.add(prefix_blocks(kv, work.shared_prefix, batch.tokens, true), batch.count);
   out.at_peak.add(prefix_blocks(kv, work.shared_prefix, batch.tokens, false), batch.count);
   held.exact = held.exact && t.exact;
@@ -119,7 +123,7 @@ std::vector<CalcPool> calc_pools(const std::vector<calc::LayerGroup>& groups,
 
 Result<CalcHeld> calc_held(const CalcWorkload& work, std::span<const CalcBatch> batches) {
   CalcHeld held;
-  Checked allocated, steady, peak;
+  Checked allocated, steady, peak, reserved;
   for (const CalcPool& pool : work.pools) {
     PF_ASSIGN(const KvPlan plan, plan_of(work.kv, pool.kv));
     PoolBlocks blocks;
@@ -129,6 +133,7 @@ Result<CalcHeld> calc_held(const CalcWorkload& work, std::span<const CalcBatch> 
     PF_ASSIGN(const int64_t peak_saved, blocks.at_peak.blocks());
     PF_ASSIGN(const uint64_t all, blocks.allocated.get("blocks"));
     PF_ASSIGN(const uint64_t kept, blocks.steady.get("blocks"));
+    reserved += block * blocks.reserved;
     PF_ASSIGN(const uint64_t most, blocks.peak.get("blocks"));
     // What was compacted shares nothing any more.
     allocated += block * (all - static_cast<uint64_t>(end_saved));
@@ -137,6 +142,7 @@ Result<CalcHeld> calc_held(const CalcWorkload& work, std::span<const CalcBatch> 
   }
   PF_ASSIGN(held.allocated, allocated.get("KV bytes"));
   PF_ASSIGN(held.steady, steady.get("KV bytes"));
+  PF_ASSIGN(held.reserved, reserved.get("KV bytes"));
   PF_ASSIGN(held.peak, peak.get("KV bytes"));
   return held;
 }

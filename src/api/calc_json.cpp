@@ -131,6 +131,7 @@ Json kv_json(const CalcKv& kv) {
           {"allocated_bytes", kv.allocated_bytes},
           {"steady_bytes", kv.steady_bytes},
           {"peak_bytes", kv.peak_bytes},
+          {"reserved_bytes", kv.reserved_bytes},
           {"full_attention_bytes", kv.full_attention_bytes},
           {"state_bytes", kv.state_bytes},
           {"compactions", kv.compactions},

@@ -36,6 +36,7 @@ struct CalcBatch {
 };
 struct CalcHeld {
   uint64_t allocated = 0, steady = 0, peak = 0;
+  uint64_t reserved = 0;    // what admission counts for them
   int64_t compactions = 0;  // of the first batch
   bool exact = true;
 };

@@ -148,7 +148,7 @@ Result<CalcHeld> held(const Job& job, std::span<const CalcBatch> batches,
             job.rules == EngineRules::vllm
                 ? calc::vllm_allocation(job.groups, job.types, lengths, o)
                 : calc::llama_cpp_allocation(job.groups, job.types, lengths, o));
-  return CalcHeld{a.bytes, a.bytes, a.bytes, 0, true};
+  return CalcHeld{a.bytes, a.bytes, a.bytes, a.bytes, 0, true};
 }
 
 Status set_kv(const Job& job, CalcResult& out) {
@@ -160,6 +160,7 @@ Status set_kv(const Job& job, CalcResult& out) {
   out.kv.allocated_bytes = h.allocated;
   out.kv.steady_bytes = h.steady;
   out.kv.peak_bytes = h.peak;
+  out.kv.reserved_bytes = h.reserved;
   out.kv.compactions = h.compactions;
   out.kv.exact = h.exact;
   const Checked states =

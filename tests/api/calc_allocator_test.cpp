@@ -137,6 +137,7 @@ bool expect_equal(const CalcRequest& q, const Seen& seen, int64_t tokens) {
   uncompressed.kv.clear();
   const CalcResult full = calculated_at(uncompressed, tokens);
   EXPECT_EQ(all.kv.allocated_bytes, full.kv.allocated_bytes);
+  EXPECT_GE(all.kv.reserved_bytes, seen.peak);
   if (!all.kv.exact) {
     EXPECT_GE(all.kv.peak_bytes, seen.peak);
     EXPECT_GE(last.kv.steady_bytes, seen.steady);
