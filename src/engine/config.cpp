@@ -21,12 +21,7 @@ bool fits_a_chunk(int block_size) {
 }
 
 Status check_options(const EngineOptions& o) {
-  if (!fits_a_chunk(o.block_size)) {
-    return bad_input(
-        "--block-size: must be 16, 32, 64, 128 or 256 (whole strips of 16 slots that fill the "
-        "kernels' chunks of 256), got {}",
-        o.block_size);
-  }
+  PF_TRY(check_block_size(o.block_size));
   if (o.max_num_seqs < 1 || o.max_num_seqs > 4096) {
     return bad_input("--max-num-seqs: must be between 1 and 4096, got {}", o.max_num_seqs);
   }
@@ -88,6 +83,22 @@ std::string with_commas(int64_t n) {
   return out;
 }
 
+Status check_block_size(int block_size) {
+  if (fits_a_chunk(block_size)) return ok_status();
+  return bad_input(
+      "--block-size: must be 16, 32, 64, 128 or 256 (whole strips of 16 slots that fill the "
+      "kernels' chunks of 256), got {}",
+      block_size);
+}
+
+int64_t pool_tokens(const CacheShape& shape, int64_t blocks, double concurrency,
+                    int64_t max_model_len) {
+  const bool windows = std::any_of(shape.layer_window.begin(), shape.layer_window.end(),
+                                   [](int64_t w) { return w > 0; });
+  return windows ? static_cast<int64_t>(concurrency * static_cast<double>(max_model_len))
+                 : blocks / shape.n_tables() * shape.block_size;
+}
+
 CacheShape cache_shape(const EngineConfig& config, const ModelShape& model) {
   return {model.n_layers, model.n_kv_heads, config.block_size, model.layer_window};
 }
@@ -124,11 +135,7 @@ Result<PoolSize> pool_size(const EngineConfig& config, const ModelShape& model,
         way_out);
   }
   size.concurrency = static_cast<double>(n) / static_cast<double>(size.blocks_per_request);
-  const bool windows = std::any_of(model.layer_window.begin(), model.layer_window.end(),
-                                   [](int64_t w) { return w > 0; });
-  size.capacity_tokens =
-      windows ? static_cast<int64_t>(size.concurrency * static_cast<double>(config.max_model_len))
-              : n / shape.n_tables() * config.block_size;
+  size.capacity_tokens = pool_tokens(shape, n, size.concurrency, config.max_model_len);
   return size;
 }
 

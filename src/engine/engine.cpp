@@ -19,10 +19,6 @@
 namespace pagefold {
 namespace {
 
-// Logit rows of a step beyond one a sequence, for prompt log-probabilities: they bound the float32
-// logits that a step holds.
-constexpr int kExtraLogitRows = 32;
-
 uint64_t random_seed() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();

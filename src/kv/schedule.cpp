@@ -70,6 +70,12 @@ int64_t budget_total(const KvPlan& plan, const KvModel& model, int64_t computed,
   return table * compressed_tables(model);
 }
 
+int64_t slots_after(const KvPlan& plan, int64_t live, int64_t least, int64_t keep, int64_t budget) {
+  if (!plan.defaults.drops_half) return keep;
+  const int64_t drop = plan.drop > 0 ? plan.drop : budget / 2;
+  return live <= keep ? live : std::max(least, std::min(live - drop, keep));
+}
+
 bool compaction_due(const KvPlan& plan, const KvModel& model, const ScheduleState& s,
                     int64_t live) {
   if (!plan.evicts() || s.n_computed == s.last_event) return false;

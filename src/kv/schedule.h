@@ -19,6 +19,10 @@ struct ScheduleState {
 // Slots of all compressed tables right after a compaction at `computed` tokens.
 int64_t budget_total(const KvPlan& plan, const KvModel& model, int64_t computed, int64_t n_prompt);
 
+// Slots that a table of `live` slots keeps, of the `keep` that the budget rule gives it: policies
+// that drop many at once let go of more. least: pinned and protected ones.
+int64_t slots_after(const KvPlan& plan, int64_t live, int64_t least, int64_t keep, int64_t budget);
+
 // Whether to compact now. live: live slots of all compressed tables.
 bool compaction_due(const KvPlan& plan, const KvModel& model, const ScheduleState& s, int64_t live);
 

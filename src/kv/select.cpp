@@ -428,15 +428,11 @@ void SlotSelector::share_out(const KvPlan& plan, const ScheduleState& state) {
     in.scores = masked_.data();
   }
   plan.alloc->counts(in, keep_.data());
-  const int64_t drop = plan.drop > 0 ? plan.drop : budget / 2;
   for (int t = 0; t < n; ++t) {
     const auto i = static_cast<size_t>(t);
     kept_[i].clear();
     if (!model_.compressed(t / model_.n_kv_heads)) continue;
-    if (plan.defaults.drops_half) {
-      keep_[i] = live_[i] <= keep_[i] ? live_[i]
-                                      : std::max(least_[i], std::min(live_[i] - drop, keep_[i]));
-    }
+    keep_[i] = slots_after(plan, live_[i], least_[i], keep_[i], budget);
     const auto from = static_cast<size_t>(same_as_[i]);
     if (from != i && keep_[from] == keep_[i]) {
       kept_[i] = kept_[from];

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/system.h"
+#include "server/calc_api.h"
 #include "server/metrics_text.h"
 #include "server/openai_answer.h"
 
@@ -112,7 +113,7 @@ std::optional<ApiError> answer_detokenize(const Json& body, const ApiModel& mode
 
 }  // namespace
 
-const std::array<OpenAiApi::Route, 13> OpenAiApi::kRoutes = {{
+const std::array<OpenAiApi::Route, 14> OpenAiApi::kRoutes = {{
     {"/health", "GET, HEAD, OPTIONS", true, &OpenAiApi::health},
     {"/ping", "GET, HEAD, POST, OPTIONS", true, &OpenAiApi::health},
     {"/version", "GET, HEAD, OPTIONS", true, &OpenAiApi::version},
@@ -126,6 +127,7 @@ const std::array<OpenAiApi::Route, 13> OpenAiApi::kRoutes = {{
     {"/v1/embeddings", "POST, OPTIONS", false, &OpenAiApi::not_offered},
     {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::not_offered},
     {"/v1/audio/", "POST, OPTIONS", false, &OpenAiApi::not_offered},  // a prefix
+    {"/api/calc", "GET, HEAD, POST, OPTIONS", false, &OpenAiApi::calc},
 }};
 
 OpenAiApi::OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options)
@@ -179,8 +181,8 @@ void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
 // Checks the body, turns it into Parsed by `parse` (on the worker when it is long), then calls
 // `use` on the connection's executor.
 template <class Parsed, class Parse, class Use>
-void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse,
-                           Use use) {
+void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use,
+                           bool always_on_worker) {
   if (auto error = check_media(request)) return send_error(*r, *error);
   struct Work {
     std::string body;
@@ -205,7 +207,8 @@ void OpenAiApi::parse_then(const HttpRequest& request, const ResponderPtr& r, Pa
     if (work->error) return send_error(*responder, *work->error);
     use(std::move(work->parsed), responder);
   };
-  if (work->body.size() <= options_.inline_body_bytes && !may_constrain(work->body)) {
+  if (!always_on_worker && work->body.size() <= options_.inline_body_bytes &&
+      !may_constrain(work->body)) {
     prepare();
     return answer(r);
   }
@@ -300,6 +303,14 @@ void OpenAiApi::detokenize(const HttpRequest& request, const ResponderPtr& r) {
   parse_then<std::string>(
       request, r, &answer_detokenize,
       [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); });
+}
+
+void OpenAiApi::calc(const HttpRequest& request, const ResponderPtr& r) {
+  if (request.method != "POST") return r->send(200, kJson, calc_choices(model_));
+  parse_then<std::string>(
+      request, r, &calc_answer,
+      [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); },
+      /*always_on_worker=*/true);
 }
 
 }  // namespace pagefold

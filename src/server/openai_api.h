@@ -3,6 +3,7 @@
 //   GET  /health /ping /version /metrics /v1/models /v1/models/NAME
 //   POST /v1/completions /v1/chat/completions /tokenize /detokenize
 //   /v1/embeddings and the like are refused by name: the model writes text
+//   GET, POST /api/calc
 //
 // HEAD works where GET does; OPTIONS lists the methods. There is no CORS: pages of other origins
 // cannot read answers, and bodies must be application/json, so they cannot send requests either.
@@ -44,7 +45,7 @@ class OpenAiApi final : public HttpHandler {
     bool open;                       // needs no key
     void (OpenAiApi::*answer)(const HttpRequest&, const ResponderPtr&);
   };
-  static const std::array<Route, 13> kRoutes;
+  static const std::array<Route, 14> kRoutes;
 
   bool authorized(const HttpRequest& request) const;
   void health(const HttpRequest& request, const ResponderPtr& r);
@@ -57,16 +58,18 @@ class OpenAiApi final : public HttpHandler {
   void tokenize(const HttpRequest& request, const ResponderPtr& r);
   void detokenize(const HttpRequest& request, const ResponderPtr& r);
   void not_offered(const HttpRequest& request, const ResponderPtr& r);
+  void calc(const HttpRequest& request, const ResponderPtr& r);
 
   template <class Parsed, class Parse, class Use>
-  void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use);
+  void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use,
+                  bool always_on_worker = false);
   std::string model_json(const std::string& name) const;
 
   const ApiModel model_;
   EnginePort& engine_;
   const ApiOptions options_;
   const int64_t created_;
-  std::array<std::atomic<uint64_t>, 13> hits_{};  // by route
+  std::array<std::atomic<uint64_t>, 14> hits_{};  // by route
   Worker worker_;                                 // last: its work uses the rest
 };
 

@@ -94,6 +94,7 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   m.tools = tool_dialect_of(model.chat_template_source);
   m.tools_in_template = model.chat_template_source.find("tools") != std::string::npos;
   m.reasoning = reasoning_dialect_of(model.chat_template_source);
+  m.path = model.path;
   return m;
 }
 

@@ -28,6 +28,7 @@ struct ApiModel {
   const Tokenizer* tokenizer = nullptr;
   const ChatTemplate* chat_template = nullptr;  // null: chat is refused
   SpecialPieces special;
+  std::string path;                // of the served model's file or folder; empty: it has none
   std::vector<std::string> names;  // accepted in `model`; the first is reported
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults defaults;

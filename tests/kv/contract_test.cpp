@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "kv/support/world.h"
+#include "kv/trace.h"
 
 namespace pagefold {
 namespace {
@@ -160,6 +161,15 @@ class KvContract : public ::testing::TestWithParam<Param> {
         if (HasFailure()) return;
       }
       for (auto& life : lives) life->check_contents();
+      for (size_t i = 0; i < lives.size() && suffix == 0; ++i) {
+        // Policies whose counts do not hang on scores: what the calculator says is what was held.
+        const KvPlan plan = plan_of(m, words, prompts[i]);
+        const SequenceTrace t = trace_sequence(plan, m, prompts[i], prompts[i] + generated, chunk);
+        if (!t.exact) continue;
+        EXPECT_EQ(t.peak.blocks, lives[i]->peak_blocks) << "prompt " << prompts[i];
+        EXPECT_EQ(t.end.blocks, lives[i]->cache.held_blocks()) << "prompt " << prompts[i];
+        EXPECT_EQ(t.end.slots, lives[i]->cache.held_slots()) << "prompt " << prompts[i];
+      }
     }
     EXPECT_GT(compactions, 0);
     EXPECT_EQ(world.pool.free_count(), world.pool.total());

@@ -1,0 +1,275 @@
+// Every kind of attention against its formula worked by hand.
+#include "api/calc_cases.h"
+
+namespace pagefold::testing {
+namespace {
+
+const Json kGqa = {{"architectures", {"LlamaForCausalLM"}},
+                   {"model_type", "llama"},
+                   {"num_hidden_layers", 16},
+                   {"hidden_size", 2048},
+                   {"num_attention_heads", 32},
+                   {"num_key_value_heads", 8},
+                   {"intermediate_size", 8192},
+                   {"vocab_size", 128256},
+                   {"max_position_embeddings", 131072},
+                   {"torch_dtype", "bfloat16"},
+                   {"tie_word_embeddings", true}};
+
+Json with(Json config, const Json& more) {
+  config.update(more);
+  return config;
+}
+
+TEST(CalcFormulas, GroupedHeadsInFp8) {
+  CalcRequest q = of_config(kGqa, 32768);
+  q.sequences = 4;
+  q.kv_cache_dtype = "fp8";
+  const CalcResult r = calculated(q);
+  // 16 layers x 8 heads x (64 + 64) bytes; head_dim = 2048 / 32.
+  EXPECT_EQ(r.kv.bytes_per_token, 16384u);
+  EXPECT_EQ(r.kv.ideal_bytes, 16384u * 32768 * 4);
+  EXPECT_EQ(r.kv.allocated_bytes, 16384u * 32768 * 4);  // whole blocks
+  EXPECT_EQ(r.kv.steady_bytes, r.kv.allocated_bytes);
+  EXPECT_EQ(r.kv.peak_bytes, r.kv.allocated_bytes);
+  EXPECT_TRUE(r.runs_here) << r.not_run_because;
+  // q, k, v, o, gate, up, down, two norms a layer; a tied table and the last norm.
+  constexpr uint64_t kLayer = 2048ull * (2048 + 512 + 512 + 2048 + 3 * 8192) + 2 * 2048;
+  EXPECT_EQ(r.weights_bytes, 2 * (16 * kLayer + 128256ull * 2048 + 2048));
+}
+
+TEST(CalcFormulas, EveryHeadItsOwnAndOneForAll) {
+  const CalcResult mha = calculated(of_config(with(kGqa, {{"num_key_value_heads", nullptr}}), 100));
+  EXPECT_EQ(mha.kv.bytes_per_token, 16u * 32 * 2 * 64 * 2);
+  const CalcResult mqa = calculated(of_config({{"model_type", "falcon"},
+                                               {"num_hidden_layers", 32},
+                                               {"hidden_size", 4544},
+                                               {"num_attention_heads", 71},
+                                               {"multi_query", true}},
+                                              100));
+  EXPECT_EQ(mqa.kv.bytes_per_token, 32u * 1 * 2 * 64 * 2);
+  EXPECT_FALSE(mqa.runs_here);
+}
+
+TEST(CalcFormulas, BlocksAreRoundedUpForEveryTable) {
+  CalcRequest q = of_config(kGqa, 1001);
+  q.block_size = 64;
+  // 1001 tokens: 16 blocks of 64 slots of 16 x 8 tables; a slot is 2 x 64 x 2 bytes.
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * 256);
+  q.kv_cache_dtype = "int8";  // 64 + 2 bytes a row
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * 132);
+  EXPECT_EQ(calculated(q).kv.ideal_bytes, 1001u * 16 * 8 * 132);
+  q.kv_cache_dtype_v = "int4";  // 32 + 4
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * (66 + 36));
+  q.kv_cache_group = 32;  // two scales a row of 64
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * (68 + 40));
+}
+
+TEST(CalcFormulas, SlidingWindows) {
+  // Gemma 3: layers 6 and 12 of 13 are full.
+  const Json config = {{"model_type", "gemma3"},
+                       {"text_config",
+                        {{"model_type", "gemma3_text"},
+                         {"num_hidden_layers", 13},
+                         {"hidden_size", 640},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 1},
+                         {"head_dim", 256},
+                         {"sliding_window", 512}}}};
+  const CalcResult r = calculated(of_config(config, 10000));
+  constexpr uint64_t kSlot = 2 * 256 * 2;
+  EXPECT_EQ(r.kv.ideal_bytes, kSlot * (2 * 10000 + 11 * 512));
+  EXPECT_EQ(r.kv.full_attention_bytes, kSlot * 13 * 10000);
+  // Blocks of 16: 625 full ones; of a window, slots 9488 ... 9999 lie in 32 whole blocks.
+  EXPECT_EQ(r.kv.allocated_bytes, kSlot * 16 * (2 * 625 + 11 * 32));
+  // One token more: a new block, and the window's first one still holds a slot of it.
+  EXPECT_EQ(calculated(of_config(config, 10001)).kv.allocated_bytes,
+            kSlot * 16 * (2 * 626 + 11 * 33));
+  // The widest moment: a chunk of 512 beyond a full window.
+  CalcRequest chunked = of_config(config, 10240);
+  chunked.prompt_tokens = 10240;
+  EXPECT_EQ(calculated(chunked).kv.peak_bytes, kSlot * 16 * (2 * 640 + 11 * 64));
+  // layer_types wins over the pattern; a window of null is none.
+  Json types = Json::array();
+  for (int i = 0; i < 13; ++i) types.push_back(i == 0 ? "full_attention" : "sliding_attention");
+  Json listed = config;
+  listed["text_config"]["layer_types"] = types;
+  EXPECT_EQ(calculated(of_config(listed, 10000)).kv.ideal_bytes, kSlot * (10000 + 12 * 512));
+  const Json mistral = with(kGqa, {{"model_type", "mistral"},
+                                   {"architectures", {"MistralForCausalLM"}},
+                                   {"sliding_window", nullptr}});
+  EXPECT_EQ(calculated(of_config(mistral, 10000)).kv.ideal_bytes, 10000u * 16 * 8 * 256);
+}
+
+TEST(CalcFormulas, LocalChunks) {
+  const CalcResult r = calculated(of_config({{"model_type", "llama4_text"},
+                                             {"num_hidden_layers", 8},
+                                             {"hidden_size", 5120},
+                                             {"num_attention_heads", 40},
+                                             {"num_key_value_heads", 8},
+                                             {"head_dim", 128}},
+                                            20000));
+  EXPECT_EQ(r.kv.ideal_bytes, 8u * 2 * 128 * 2 * (6 * 8192 + 2 * 20000));
+}
+
+const Json kLatent = {
+    {"model_type", "deepseek_v3"}, {"num_hidden_layers", 61},    {"hidden_size", 7168},
+    {"num_attention_heads", 128},  {"num_key_value_heads", 128}, {"kv_lora_rank", 512},
+    {"qk_rope_head_dim", 64},      {"qk_nope_head_dim", 128},    {"v_head_dim", 128}};
+
+TEST(CalcFormulas, LatentInItsForms) {
+  CalcRequest q = of_config(kLatent, 1000);
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * 576 * 2);
+  q.mla = "packed_fp8";  // 512 + 4 x 4 + 64 x 2
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * 656);
+  q.mla = "expanded";
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * 128 * (192 + 128) * 2);
+  q.mla = "latent";
+  q.config_json =
+      dump_json(with(kLatent, {{"model_type", "deepseek_v32"}, {"index_head_dim", 128}}));
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * (576 + 128) * 2);
+}
+
+TEST(CalcFormulas, RanksShareHeadsButNotALatent) {
+  CalcRequest q = of_config(kLatent, 1000);
+  q.tensor_parallel_size = 8;
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * 576 * 2);
+  q = of_config(kGqa, 1000);
+  const auto heads = [&](int64_t ranks) {
+    q.tensor_parallel_size = ranks;
+    return calculated(q).kv.bytes_per_token / (16 * 256);
+  };
+  EXPECT_EQ(heads(1), 8u);
+  EXPECT_EQ(heads(2), 4u);
+  EXPECT_EQ(heads(3), 3u);   // one rank has two, the widest counts
+  EXPECT_EQ(heads(16), 1u);  // copied
+}
+
+TEST(CalcFormulas, LayersThatShareOrStoreNothing) {
+  // Gemma 3n: each fifth layer is full, the last three read others.
+  const CalcResult shared = calculated(of_config({{"model_type", "gemma3n_text"},
+                                                  {"num_hidden_layers", 10},
+                                                  {"hidden_size", 2048},
+                                                  {"num_attention_heads", 8},
+                                                  {"num_key_value_heads", 2},
+                                                  {"head_dim", 256},
+                                                  {"sliding_window", 512},
+                                                  {"num_kv_shared_layers", 3}},
+                                                 4096));
+  EXPECT_EQ(shared.kv.ideal_bytes, 2u * 2 * 256 * 2 * (6 * 512 + 1 * 4096));
+  const CalcResult cla = calculated(of_config({{"model_type", "hunyuan"},
+                                               {"num_hidden_layers", 64},
+                                               {"hidden_size", 6400},
+                                               {"num_attention_heads", 80},
+                                               {"num_key_value_heads", 8},
+                                               {"head_dim", 128},
+                                               {"use_cla", true},
+                                               {"cla_share_factor", 2}},
+                                              100));
+  EXPECT_EQ(cla.kv.bytes_per_token, 32u * 8 * 2 * 128 * 2);
+}
+
+TEST(CalcFormulas, StatesOfFixedSize) {
+  CalcRequest q = of_config({{"model_type", "qwen3_next"},
+                             {"num_hidden_layers", 8},
+                             {"hidden_size", 2048},
+                             {"num_attention_heads", 16},
+                             {"num_key_value_heads", 2},
+                             {"head_dim", 256},
+                             {"linear_num_key_heads", 16},
+                             {"linear_key_head_dim", 128},
+                             {"linear_num_value_heads", 32},
+                             {"linear_value_head_dim", 128},
+                             {"linear_conv_kernel_dim", 4}},
+                            5000);
+  constexpr uint64_t kState = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
+  EXPECT_EQ(calculated(q).kv.ideal_bytes, 2u * 2 * 2 * 256 * 2 * 5000);
+  EXPECT_EQ(calculated(q).kv.state_bytes, 6 * kState);
+  q.state_snapshots = 3;
+  q.sequences = 2;
+  EXPECT_EQ(calculated(q).kv.state_bytes, 6 * kState * 4 * 2);
+  const CalcResult mamba = calculated(of_config({{"model_type", "nemotron_h"},
+                                                 {"num_hidden_layers", 6},
+                                                 {"hidden_size", 2688},
+                                                 {"num_attention_heads", 32},
+                                                 {"num_key_value_heads", 2},
+                                                 {"head_dim", 128},
+                                                 {"hybrid_override_pattern", "MEM*E-"},
+                                                 {"mamba_num_heads", 64},
+                                                 {"mamba_head_dim", 64},
+                                                 {"n_groups", 8},
+                                                 {"ssm_state_size", 128},
+                                                 {"conv_kernel", 4}},
+                                                5000));
+  EXPECT_EQ(mamba.kv.ideal_bytes, 1u * 2 * 2 * 128 * 2 * 5000);
+  EXPECT_EQ(mamba.kv.state_bytes, 2u * (3 * (4096 + 2 * 8 * 128) * 2 + 4096 * 128 * 4));
+}
+
+TEST(CalcFormulas, KeysAndValuesOfDifferentWidth) {
+  const CalcResult r = calculated(of_config({{"model_type", "mimo_v2"},
+                                             {"num_hidden_layers", 4},
+                                             {"hidden_size", 4096},
+                                             {"num_attention_heads", 64},
+                                             {"num_key_value_heads", 4},
+                                             {"head_dim", 192},
+                                             {"v_head_dim", 128},
+                                             {"swa_num_key_value_heads", 8},
+                                             {"sliding_window", 128},
+                                             {"hybrid_layer_pattern", {0, 1, 1, 1}}},
+                                            1000));
+  EXPECT_EQ(r.kv.ideal_bytes, 2u * 320 * (4 * 1000 + 3 * 8 * 128));
+  EXPECT_EQ(r.kv.allocated_bytes, 2u * 320 * 16 * (4 * 63 + 3 * 8 * 9));
+}
+
+TEST(CalcFormulas, ASharedPrefixCountsOnce) {
+  CalcRequest q = of_config(kGqa, 1024);
+  q.sequences = 10;
+  q.shared_prefix = 1000;
+  constexpr uint64_t kToken = 16 * 8 * 256;
+  EXPECT_EQ(calculated(q).kv.ideal_bytes, kToken * (10 * 1024 - 9 * 1000));
+  // Whole blocks are shared: 62 of the prefix, 64 in all.
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, kToken * 16 * (10 * 64 - 9 * 62));
+  CalcRequest mixed = of_config(kGqa, 1);
+  mixed.tokens.reset();
+  mixed.lengths = {100, 2000, 100};
+  EXPECT_EQ(calculated(mixed).kv.ideal_bytes, kToken * 2200);
+  EXPECT_EQ(calculated(mixed).kv.allocated_bytes, kToken * 16 * (7 + 125 + 7));
+}
+
+TEST(CalcFormulas, WhatFits) {
+  constexpr uint64_t kToken = 16 * 8 * 256;
+  CalcRequest q = of_config(kGqa, 1000);
+  q.kv_cache_memory_bytes = kToken * 16 * 200 + 5;  // 200 blocks of all tables
+  const CalcResult r = calculated(q);
+  ASSERT_TRUE(r.fits);
+  EXPECT_EQ(r.fits->max_tokens, 3200);
+  EXPECT_EQ(r.fits->max_context, 3200);
+  EXPECT_EQ(r.fits->max_sequences, 3);  // 63 blocks each
+  EXPECT_FALSE(r.fits->context_is_the_models);
+  // With a budget of 512 slots: the peak is 32 blocks and one interval, the length does not matter.
+  q.kv = {{"policy", "streaming"}, {"budget", "512"}, {"interval", "128"}};
+  const CalcResult c = calculated(q);
+  EXPECT_EQ(c.kv.steady_bytes, kToken * 512);
+  EXPECT_EQ(c.kv.peak_bytes, kToken * 640);
+  EXPECT_TRUE(c.kv.exact);
+  EXPECT_EQ(c.fits->max_sequences, 5);
+  EXPECT_EQ(c.fits->max_context, 131072);
+  EXPECT_TRUE(c.fits->context_is_the_models);
+  // A prompt of 1000 tokens is held whole once.
+  q.prompt_tokens = 1000;
+  EXPECT_EQ(calculated(q).kv.peak_bytes, kToken * 1008);
+}
+
+TEST(CalcFormulas, LongLivesAreQuick) {
+  CalcRequest q = of_config(kGqa, 1 << 30);
+  q.prompt_tokens = 1 << 20;
+  for (const char* policy : {"full", "h2o", "streaming", "snapkv", "scissorhands", "pyramidkv"}) {
+    q.kv = {{"policy", policy}};
+    const CalcResult r = calculated(q);
+    EXPECT_GE(r.kv.peak_bytes, r.kv.steady_bytes) << policy;
+    EXPECT_GE(r.kv.allocated_bytes, r.kv.peak_bytes) << policy;
+  }
+}
+
+}  // namespace
+}  // namespace pagefold::testing
