@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <random>
 
 namespace pagefold {
 
@@ -25,6 +26,12 @@ constexpr std::array<uint32_t, 4> philox4x32(uint64_t key, uint64_t counter_low,
     k1 += 0xBB67AE85u;
   }
   return c;
+}
+
+// A seed from the system's entropy.
+inline uint64_t random_seed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
 // Uniform in [0, 1) with 53 random bits: draw `index` of stream `seed`.

@@ -3,10 +3,10 @@
 namespace pagefold::calc {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 31;
+constexpr int64_t kMostDim = int64_t{1} << 31;
 
 Status in_range(const Model& m, std::string_view field, int64_t value, int64_t low) {
-  if (value >= low && value < kMost) return ok_status();
+  if (value >= low && value < kMostDim) return ok_status();
   return bad_input("{}: {} is {}, expected {} ... 2^31", m.id, field, value, low);
 }
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
-#include <random>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "engine/ending.h"
 #include "engine/engine_impl.h"
 #include "engine/limits.h"
@@ -18,11 +18,6 @@
 
 namespace pagefold {
 namespace {
-
-uint64_t random_seed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();

@@ -1,9 +1,9 @@
 #include "engine/prefix_sharing.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "kv/schedule.h"
 
 namespace pagefold {
@@ -20,11 +20,6 @@ PrefixIndex::Limits index_limits(const EngineConfig& config, const CacheShape& s
   limits.time_to_live = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(config.prefix_cache_ttl_s));
   return limits;
-}
-
-uint64_t random_seed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
 bool wants_prompt_logprobs(const Sequence& s) {

@@ -9,7 +9,7 @@
 namespace pagefold::grammar {
 namespace {
 
-constexpr int kMaxGroups = 100;
+constexpr int kMaxRuleGroups = 100;
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -117,7 +117,7 @@ class RuleTextParser {
 
   Result<ExprId> one_term(int depth) {
     if (take('(')) {
-      if (depth >= kMaxGroups) return fault("more than 100 groups inside each other");
+      if (depth >= kMaxRuleGroups) return fault("more than 100 groups inside each other");
       PF_ASSIGN(const ExprId inside, alternatives(depth + 1));
       if (!take(')')) return fault("a group has no closing bracket");
       return inside;

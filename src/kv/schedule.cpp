@@ -6,10 +6,6 @@
 namespace pagefold {
 namespace {
 
-int64_t blocks_of(int64_t slots, int64_t block_size) {
-  return (slots + block_size - 1) / block_size;
-}
-
 int64_t compressed_tables(const KvModel& m) {
   return static_cast<int64_t>(m.n_compressed_layers()) * m.n_kv_heads;
 }

@@ -9,6 +9,10 @@
 
 namespace pagefold {
 
+inline int64_t blocks_of(int64_t slots, int64_t block_size) {
+  return (slots + block_size - 1) / block_size;
+}
+
 struct ScheduleState {
   int64_t n_prompt = 0;
   int64_t window_end = 0;  // observed prompt rows end here (n_prompt, or before the suffix)

@@ -6,10 +6,6 @@
 namespace pagefold {
 namespace {
 
-int64_t blocks_of(int64_t slots, int64_t block_size) {
-  return (slots + block_size - 1) / block_size;
-}
-
 // Whether counts alone decide what is kept.
 bool counts_decide(const KvPlan& plan) {
   if (!plan.evicts()) return true;

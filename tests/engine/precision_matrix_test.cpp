@@ -44,7 +44,7 @@ Json config_of(int head_dim) {
           {"tie_word_embeddings", true}};
 }
 
-struct Combination {
+struct PrecisionChoice {
   DType dtype;
   std::string activations, kv, kvv;
   KvOptions policy;
@@ -52,7 +52,7 @@ struct Combination {
 };
 
 // As loading does before it reads a weight.
-Result<EngineConfig> check(const ModelFiles& files, const Combination& c) {
+Result<EngineConfig> check(const ModelFiles& files, const PrecisionChoice& c) {
   PF_ASSIGN(const Activations wanted, parse_activations(c.activations));
   PF_TRY(check_activations(files, wanted));
   PF_ASSIGN(const KvFormat format, resolve_kv_format({c.kv, c.kvv, 0}, c.dtype, files.config.kv));
@@ -65,7 +65,7 @@ Result<EngineConfig> check(const ModelFiles& files, const Combination& c) {
   return config;
 }
 
-void generate(const ModelFiles& files, const Combination& c, const EngineConfig& config) {
+void generate(const ModelFiles& files, const PrecisionChoice& c, const EngineConfig& config) {
   NetworkOptions o;
   o.backend = {.threads = 1, .dtype = c.dtype, .activations = *parse_activations(c.activations)};
   auto model = load_network(files, o);
@@ -79,12 +79,12 @@ void generate(const ModelFiles& files, const Combination& c, const EngineConfig&
   EXPECT_EQ(a.result.kv.bytes, static_cast<uint64_t>(a.result.kv.blocks) * block);
 }
 
-std::vector<Combination> combinations(size_t format) {
+std::vector<PrecisionChoice> combinations(size_t format) {
   const std::vector<KvOptions> policies = every_policy();
-  std::vector<Combination> out;
+  std::vector<PrecisionChoice> out;
   constexpr size_t n = std::size(kKvTypes);
   for (size_t k = 0; k < n; ++k) {
-    Combination c;
+    PrecisionChoice c;
     const size_t p = (5 * format + 4 * k) % policies.size(), d = (format + k) % 3,
                  a = (format / 3 + k) % 3;
     c.dtype = kDTypes[d];
@@ -111,7 +111,7 @@ TEST(PrecisionMatrix, EveryFormatGeneratesOrIsRefusedAtOnce) {
     auto quant = choose_quantization(formats[f].quantization, std::move(files->quant));
     ASSERT_TRUE(quant.ok()) << quant.status();
     files->quant = *std::move(quant);
-    for (const Combination& c : combinations(f)) {
+    for (const PrecisionChoice& c : combinations(f)) {
       SCOPED_TRACE(fmt::format("{} head_dim {}, dtype {}, activations {}, kv {} {}, {}",
                                formats[f].name, files->config.shape.head_dim, dtype_name(c.dtype),
                                c.activations, c.kv, c.kvv, words_of(c.policy)));
@@ -140,7 +140,7 @@ TEST(PrecisionMatrix, AllPairsOfSettingsOccur) {
   std::set<std::string> settings;
   const size_t formats = every_format().size();
   for (size_t f = 0; f < formats; ++f) {
-    for (const Combination& c : combinations(f)) {
+    for (const PrecisionChoice& c : combinations(f)) {
       settings.insert(c.settings.begin(), c.settings.end());
       for (const auto& a : c.settings)
         for (const auto& b : c.settings) pairs.emplace(a, b);

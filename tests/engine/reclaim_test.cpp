@@ -18,9 +18,8 @@ TEST_P(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
     WatchedModel model({4, 2, 64});
     EngineCore* core = nullptr;
     std::binary_semaphore all_submitted{0};
-    int steps = 0, decode_steps = -1, waited = -1;
+    int steps = 0, decode_steps = -1, waited = -1, held_blocks = 0;
     uint64_t filled = 0, resident = 0;
-    int64_t held_blocks = 0;
     std::shared_ptr<Generation> newcomer;
     const Request large = compressed(prompt_of(2100, 9, 160), 4, {{"policy", "full"}});
     model.before_forward = [&](const StepBatch& b) {

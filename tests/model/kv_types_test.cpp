@@ -8,10 +8,10 @@ struct Bound {
   KvFormat kv;
   double kld;
 };
-const Bound kBounds[] = {{DType::f16, 1e-5},      {DType::bf16, 5e-4},
-                         {DType::int8, 1e-3},     {{DType::int8, DType::int8, 32}, 1e-3},
-                         {DType::fp8_e4m3, 2e-2}, {DType::fp8_e5m2, 0.1},
-                         {DType::int4, 5e-2},     {{DType::int8, DType::int4}, 5e-2}};
+const Bound kTypeBounds[] = {{DType::f16, 1e-5},      {DType::bf16, 5e-4},
+                             {DType::int8, 1e-3},     {{DType::int8, DType::int8, 32}, 1e-3},
+                             {DType::fp8_e4m3, 2e-2}, {DType::fp8_e5m2, 0.1},
+                             {DType::int4, 5e-2},     {{DType::int8, DType::int4}, 5e-2}};
 
 // A trained model's keys have dimensions that stand far out, in the slow rotary bands: Qwen2's
 // biases make them. There a bias adds nearly the same to all logits, which changes little.
@@ -52,7 +52,7 @@ class GoldenFolder {
 TEST(KvTypes, LogitsOfWholeModels) {
   for (const char* name : {"llama", "qwen2", "llama_bias_mqa"}) {
     const GoldenFolder model(name, false);
-    for (const Bound& b : kBounds) {
+    for (const Bound& b : kTypeBounds) {
       const auto got = model.run(b.kv);
       EXPECT_LT(model.kld(got), b.kld) << name << " " << b.kv.name();
       // How the prompt is cut and how many threads work decides nothing.

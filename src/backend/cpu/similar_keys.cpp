@@ -9,7 +9,7 @@
 namespace pagefold::cpu {
 namespace {
 
-constexpr int kStrip = kernels::kStripSlots;
+constexpr int kLanes = kernels::kStripSlots;
 constexpr int64_t kTileStrips = 4;
 
 }  // namespace
@@ -18,11 +18,11 @@ void SimilarKeys::begin(const kernels::Kernels& k, int head_dim, int64_t slots) 
   k_ = &k;
   dim_ = head_dim;
   slots_ = slots;
-  n_strips_ = (slots + kStrip - 1) / kStrip;
+  n_strips_ = (slots + kLanes - 1) / kLanes;
   rows_ = 0;
   most_ = 0;
   query_row_ = -1;
-  const auto padded = static_cast<size_t>(n_strips_ * kStrip);
+  const auto padded = static_cast<size_t>(n_strips_ * kLanes);
   units_.resize(padded * static_cast<size_t>(dim_));
   if (code_bytes_ < units_.size()) {
     codes_.reset(static_cast<int8_t*>(::operator new (units_.size(), std::align_val_t{64})));
@@ -36,48 +36,48 @@ void SimilarKeys::begin(const kernels::Kernels& k, int head_dim, int64_t slots) 
 }
 
 void SimilarKeys::add_strip(int64_t slot, const float* keys, uint32_t counts) {
-  double square[kStrip] = {};
+  double square[kLanes] = {};
   for (int d = 0; d < dim_; ++d) {
-    for (int lane = 0; lane < kStrip; ++lane) {
-      const double x = keys[d * kStrip + lane];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double x = keys[d * kLanes + lane];
       square[lane] += x * x;
     }
   }
-  float factor[kStrip], most[kStrip] = {};
-  for (int lane = 0; lane < kStrip; ++lane) {
+  float factor[kLanes], most[kLanes] = {};
+  for (int lane = 0; lane < kLanes; ++lane) {
     const bool held = (counts >> lane & 1u) != 0;
     rows_ += held ? 1 : 0;
     factor[lane] = held && square[lane] > 0 ? static_cast<float>(1 / std::sqrt(square[lane])) : 0;
   }
-  counts_[static_cast<size_t>(slot / kStrip)] = static_cast<uint16_t>(counts);
+  counts_[static_cast<size_t>(slot / kLanes)] = static_cast<uint16_t>(counts);
   float* to = strip(slot);
   for (int d = 0; d < dim_; ++d) {
-    for (int lane = 0; lane < kStrip; ++lane) {
-      const float x = factor[lane] != 0 ? keys[d * kStrip + lane] * factor[lane] : 0.0f;
-      to[d * kStrip + lane] = x;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float x = factor[lane] != 0 ? keys[d * kLanes + lane] * factor[lane] : 0.0f;
+      to[d * kLanes + lane] = x;
       most[lane] = most[lane] < std::fabs(x) ? std::fabs(x) : most[lane];
     }
   }
-  most_ = std::max(most_, *std::max_element(most, most + kStrip));
+  most_ = std::max(most_, *std::max_element(most, most + kLanes));
 }
 
 // Sum over all rows of the cosine matrix with a zero diagonal: k_j . (sum of all k) - k_j . k_j.
 void SimilarKeys::add_column_sums() {
   std::vector<double> sum(static_cast<size_t>(dim_), 0.0);
-  for (int64_t slot = 0; slot < slots_; slot += kStrip) {
+  for (int64_t slot = 0; slot < slots_; slot += kLanes) {
     const float* keys = strip(slot);
     for (int d = 0; d < dim_; ++d) {
-      for (int lane = 0; lane < kStrip; ++lane)
-        sum[static_cast<size_t>(d)] += double{keys[d * kStrip + lane]};
+      for (int lane = 0; lane < kLanes; ++lane)
+        sum[static_cast<size_t>(d)] += double{keys[d * kLanes + lane]};
     }
   }
-  for (int64_t slot = 0; slot < slots_; slot += kStrip) {
+  for (int64_t slot = 0; slot < slots_; slot += kLanes) {
     const float* keys = strip(slot);
     double* out = column_.data() + slot;
     for (int d = 0; d < dim_; ++d) {
       const double all = sum[static_cast<size_t>(d)];
-      for (int lane = 0; lane < kStrip; ++lane) {
-        const double x = keys[d * kStrip + lane];
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const double x = keys[d * kLanes + lane];
         out[lane] += x * (all - x);
       }
     }
@@ -89,13 +89,13 @@ double SimilarKeys::encode_strip(int64_t slot, float scale) {
   const float* keys = strip(slot);
   int8_t* to = codes_.get() + slot * dim_;
   const float inverse = 1 / scale;
-  float error[kStrip] = {};
-  int32_t sum[kStrip] = {};
-  for (int d = 0; d < dim_; d += 4, to += 4 * kStrip) {
-    uint32_t quad[kStrip] = {};
+  float error[kLanes] = {};
+  int32_t sum[kLanes] = {};
+  for (int d = 0; d < dim_; d += 4, to += 4 * kLanes) {
+    uint32_t quad[kLanes] = {};
     for (int i = 0; i < 4; ++i) {
-      for (int lane = 0; lane < kStrip; ++lane) {
-        const float x = keys[(d + i) * kStrip + lane];
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float x = keys[(d + i) * kLanes + lane];
         const auto code = static_cast<int32_t>(x * inverse + (x < 0 ? -0.5f : 0.5f));
         const float off = x - static_cast<float>(code) * scale;
         error[lane] += off * off;
@@ -105,8 +105,8 @@ double SimilarKeys::encode_strip(int64_t slot, float scale) {
     }
     std::memcpy(to, quad, sizeof quad);
   }
-  std::copy_n(sum, kStrip, sums_.data() + slot);
-  return static_cast<double>(*std::max_element(error, error + kStrip));
+  std::copy_n(sum, kLanes, sums_.data() + slot);
+  return static_cast<double>(*std::max_element(error, error + kLanes));
 }
 
 // Makes the codes; returns the product of codes up to which a cosine is surely not above the
@@ -114,7 +114,7 @@ double SimilarKeys::encode_strip(int64_t slot, float scale) {
 int32_t SimilarKeys::encode(float threshold) {
   const float scale = most_ > 0 ? most_ / 127 : 1;
   double square = 0;
-  for (int64_t slot = 0; slot < slots_; slot += kStrip)
+  for (int64_t slot = 0; slot < slots_; slot += kLanes)
     square = std::max(square, encode_strip(slot, scale));
   const double error = std::sqrt(square) * (1 + 1e-4);
   const double rounding = 1e-6 + dim_ * 0x1p-22;  // of the float32 products
@@ -141,7 +141,7 @@ bool SimilarKeys::near_tile(const int32_t* rows, int n, int64_t tile) {
   uint64_t any = 0;
   for (int r = 0; r < n; ++r) {
     uint64_t row = 0;
-    for (int s = 0; s < a.n_strips; ++s) row |= uint64_t{bits[r * a.n_strips + s]} << (kStrip * s);
+    for (int s = 0; s < a.n_strips; ++s) row |= uint64_t{bits[r * a.n_strips + s]} << (kLanes * s);
     near_[static_cast<size_t>(r)] = row & held;
     any |= row & held;
   }
@@ -151,17 +151,17 @@ bool SimilarKeys::near_tile(const int32_t* rows, int n, int64_t tile) {
 float SimilarKeys::cosine(int32_t row, int32_t column) {
   if (row == column) return 0;  // the diagonal
   if (row != query_row_) {
-    const float* from = strip(row / kStrip * kStrip) + row % kStrip;
-    for (int d = 0; d < dim_; ++d) query_[static_cast<size_t>(d)] = from[d * kStrip];
+    const float* from = strip(row / kLanes * kLanes) + row % kLanes;
+    for (int d = 0; d < dim_; ++d) query_[static_cast<size_t>(d)] = from[d * kLanes];
     query_row_ = row;
     product_strip_ = -1;
   }
-  if (product_strip_ != column / kStrip) {
-    product_strip_ = column / kStrip;
+  if (product_strip_ != column / kLanes) {
+    product_strip_ = column / kLanes;
     k_->dot_strips(
-        {strip(product_strip_ * kStrip), 1, dim_, query_.data(), dim_, 1, 1.0f, products_, kStrip});
+        {strip(product_strip_ * kLanes), 1, dim_, query_.data(), dim_, 1, 1.0f, products_, kLanes});
   }
-  return products_[column % kStrip];
+  return products_[column % kLanes];
 }
 
 bool SimilarKeys::take(int32_t row, int32_t column) {
@@ -230,7 +230,7 @@ void SimilarKeys::search() {
   const int64_t tiles = (slots_ + kTile - 1) / kTile;
   open_.assign(static_cast<size_t>(tiles), {});
   for (int64_t slot = 0; slot < slots_; ++slot) {
-    if ((counts_[static_cast<size_t>(slot / kStrip)] >> (slot % kStrip) & 1u) == 0) continue;
+    if ((counts_[static_cast<size_t>(slot / kLanes)] >> (slot % kLanes) & 1u) == 0) continue;
     Open& open = open_[static_cast<size_t>(slot / kTile)];
     open.rows[open.n++] = static_cast<int32_t>(slot);
   }
