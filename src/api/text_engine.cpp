@@ -98,7 +98,8 @@ class TextEngine final : public Engine {
   Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
                                            const SamplingOptions& sampling,
                                            const KvOptions& kv) override {
-    if (!model_.chat_template) return bad_input("the model has no usable chat template; use generate without --chat");
+    if (!model_.chat_template)
+      return bad_input("the model has no usable chat template; use generate without --chat");
     if (messages.empty()) return bad_input("messages: there are none");
     Json context = {{"messages", Json::array()}, {"add_generation_prompt", true}};
     for (const Message& m : messages) {

@@ -7,8 +7,8 @@
 
 namespace pagefold {
 
-// Takes SIGINT and SIGTERM away from the process for its lifetime and hands it to a callback on its own thread.
-// Make it before any other thread, so that they inherit the blocked signal.
+// Takes SIGINT and SIGTERM away from the process for its lifetime and hands it to a callback on its
+// own thread. Make it before any other thread, so that they inherit the blocked signal.
 class InterruptWatcher {
  public:
   InterruptWatcher();
