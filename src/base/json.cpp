@@ -74,8 +74,9 @@ class FaultFinder : public nlohmann::json_sax<Json> {
   bool end_object() override { return true; }
   bool start_array(size_t) override { return true; }
   bool end_array() override { return true; }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) override {
-    at_ = position;
+  // position: behind the token that does not fit.
+  bool parse_error(size_t position, const std::string& token, const Json::exception&) override {
+    at_ = position >= token.size() ? position - token.size() + 1 : 1;
     return false;
   }
 
@@ -88,12 +89,11 @@ Status json_fault(std::string_view text, simdjson::error_code error) {
   if (error == simdjson::DEPTH_ERROR || error == simdjson::CAPACITY) {
     return bad_data("invalid JSON: {}", what);
   }
-  const size_t at = FaultFinder::find(text);
+  const size_t at = std::min(FaultFinder::find(text), text.size());
   if (at == 0) return bad_data("invalid JSON: {}", what);
-  // The parser stops at the first byte that no value begins with; of "nan" it reads an n.
-  const std::string_view here = text.substr(std::min(at - 1, text.size()));
-  if (here.starts_with("NaN") || here.starts_with("Inf") || here.starts_with("inf") ||
-      (at > 1 && text.substr(at - 2).starts_with("nan"))) {
+  const std::string_view here = text.substr(at - 1);
+  if (here.starts_with("NaN") || here.starts_with("nan") || here.starts_with("Inf") ||
+      here.starts_with("inf") || here.starts_with("-Inf") || here.starts_with("-inf")) {
     return bad_data("invalid JSON at byte {} of {}: JSON knows no NaN or infinite numbers", at,
                     text.size());
   }

@@ -30,7 +30,7 @@ Result<std::string> read_stream(std::FILE* in, const std::string& name) {
 }
 
 // Pipes too: a shell's <(command) names one.
-Result<std::string> read_prompt_file(const std::string& path) {
+Result<std::string> read_text_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
                                                              &std::fclose);
   if (!file) return io_error("{}: {}", path, std::strerror(errno));
@@ -40,7 +40,7 @@ Result<std::string> read_prompt_file(const std::string& path) {
 Result<std::string> prompt_of(const GenerateCommand& command) {
   if (command.has_prompt) return command.prompt;
   if (command.file == "-") return read_stream(stdin, "standard input");
-  return read_prompt_file(command.file);
+  return read_text_file(command.file);
 }
 
 Result<AnswerForm> form_of(const GenerateCommand& command) {
@@ -53,10 +53,10 @@ Result<AnswerForm> form_of(const GenerateCommand& command) {
                     (command.grammar_file.empty() ? 0 : 1);
   if (given > 1) return bad_input("only one of --json-schema, --regex and --grammar can be given");
   if (!command.json_schema_file.empty()) {
-    PF_ASSIGN(form.json_schema, read_file(command.json_schema_file, kMaxPromptBytes));
+    PF_ASSIGN(form.json_schema, read_text_file(command.json_schema_file));
   }
   if (!command.grammar_file.empty()) {
-    PF_ASSIGN(form.grammar, read_file(command.grammar_file, kMaxPromptBytes));
+    PF_ASSIGN(form.grammar, read_text_file(command.grammar_file));
   }
   return form;
 }

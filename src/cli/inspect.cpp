@@ -5,6 +5,7 @@
 #include "cli/numbers.h"
 #include "cli/output.h"
 #include "cli/pull/cache.h"
+#include "model/quant/activation_choice.h"
 
 namespace pagefold {
 namespace {

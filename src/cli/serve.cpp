@@ -32,8 +32,8 @@ void print_examples(const LoadedModel& model, const ServerOptions& options) {
   if (options.port == 0) return;  // the address is known only when the server has printed it
   const std::string key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
   const bool v6 = options.host.find(':') != std::string::npos;
-  const std::string url =
-      fmt::format(v6 ? "http://[{}]:{}" : "http://{}:{}", options.host, options.port);
+  const std::string host = v6 ? "[" + options.host + "]" : options.host;
+  const std::string url = fmt::format("http://{}:{}", host, options.port);
   const std::string body =
       model.chat_template
           ? R"(/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages": [{"role": "user", "content": "Name the capital of France."}]}')"

@@ -22,10 +22,13 @@ inline int32_t key_of(float score) {
   return u ^ ((u >> 31) & 0x7fffffff);
 }
 
-// Branch free, so that the loops over slots vectorise. No finite score has either of the two keys.
+// In masks rather than choices, so that the loops over slots vectorise. No finite score has either
+// of the two keys.
 inline int32_t slot_key(float score, uint8_t flags) {
-  const int32_t forced = (flags & (kSlotProtected | kSlotPinned)) != 0 ? kForced : key_of(score);
-  return (flags & kSlotDead) != 0 ? kDead : forced;
+  const int32_t forced = -static_cast<int32_t>((flags & (kSlotProtected | kSlotPinned)) != 0);
+  const int32_t dead = -static_cast<int32_t>((flags & kSlotDead) != 0);
+  const int32_t key = (key_of(score) & ~forced) | (kForced & forced);
+  return (key & ~dead) | (kDead & dead);
 }
 
 // The keep-th largest key. A sample brackets it, so that only the keys of the bracket are sorted

@@ -12,14 +12,13 @@ Result<std::shared_ptr<TokenGrammar>> try_rules(std::string_view text) {
 }
 
 TEST(RuleText, ArithmeticWithBrackets) {
-  const auto g = try_rules(R"(
+  const auto g = try_rules(R"~(
 # sums and products
 root  ::= expr "=" | "none"
 expr  ::= term ([-+*/] term)*
 term  ::= number | "(" expr ")"
-number ::= [0-9]{
-    1, 3} ("." [0-9]+)?
-)");
+number ::= [0-9]{1,3} ("." [0-9]+)?
+)~");
   ASSERT_TRUE(g.ok()) << g.status().message();
   expect_texts(**g, {"1=", "1+22*(3-4.5)=", "((7))=", "none"},
                {"", "1", "1+=", "(1=", "1234=", "1.="});

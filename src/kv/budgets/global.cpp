@@ -18,20 +18,46 @@ class Ascending {
     sorted_ = 0;
   }
   float at(int64_t i) {
-    while (i >= sorted_) {
-      const int64_t chunk = std::max<int64_t>(64, sorted_);  // doubling: n log n in all
-      const auto begin = scores_.begin() + sorted_;
-      const auto end = scores_.begin() + std::min(sorted_ + chunk, size());
-      if (end != scores_.end()) std::nth_element(begin, end, scores_.end());
-      std::sort(begin, end);
-      sorted_ = end - scores_.begin();
-    }
+    while (i >= sorted_) extend();
     return scores_[static_cast<size_t>(i)];
   }
-  int64_t size() const { return static_cast<int64_t>(scores_.size()); }
 
  private:
-  std::vector<float> scores_;
+  int64_t size() const { return static_cast<int64_t>(scores_.size()); }
+  // Sorts twice as far. A sample says below which score about as many lie, so that only those are
+  // sorted out; where it misleads, all are looked at.
+  void extend() {
+    constexpr int64_t kSample = 64, kMargin = 4;
+    const int64_t want = std::max<int64_t>(64, sorted_), rest = size() - sorted_;
+    float* const from = scores_.data() + sorted_;
+    if (rest >= 4 * want && rest >= 8 * kSample) {
+      float sample[kSample];
+      for (int64_t i = 0; i < kSample; ++i) sample[i] = from[i * rest / kSample];
+      std::sort(sample, sample + kSample);
+      const float high = sample[want * kSample / rest + kMargin];
+      above_.resize(static_cast<size_t>(rest));
+      int64_t low = 0, above = 0;
+      for (int64_t i = 0; i < rest; ++i) {
+        const float x = from[i];
+        from[low] = x;
+        above_[static_cast<size_t>(above)] = x;
+        low += x <= high ? 1 : 0;
+        above += x <= high ? 0 : 1;
+      }
+      std::copy_n(above_.begin(), above, from + low);
+      if (low >= want) {
+        std::sort(from, from + low);
+        sorted_ += low;
+        return;
+      }
+    }
+    const int64_t n = std::min(want, rest);
+    if (n < rest) std::nth_element(from, from + n, from + rest);
+    std::sort(from, from + n);
+    sorted_ += n;
+  }
+
+  std::vector<float> scores_, above_;
   int64_t sorted_ = 0;
 };
 
