@@ -100,13 +100,8 @@ class TextEngine final : public Engine {
   }
 
   Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
-<<<<<<< .merge_file_22ob0v
                                            const SamplingOptions& sampling, const KvOptions& kv,
                                            const AnswerForm& form) override {
-=======
-                                           const SamplingOptions& sampling,
-                                           const KvOptions& kv) override {
->>>>>>> .merge_file_cMlnMf
     if (!model_.chat_template)
       return bad_input("the model has no usable chat template; use generate without --chat");
     if (messages.empty()) return bad_input("messages: there are none");
