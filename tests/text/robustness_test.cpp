@@ -40,7 +40,7 @@ TEST(Robustness, LongWordsTakeNoQuadraticTime) {
 
 TEST(Robustness, EncodingUpToALimitAgreesOrExceedsIt) {
   for (const std::string name : {"llama3", "qwen2", "llama2", "unigram"}) {
-    const auto tokenizer = load(name);
+    const auto tokenizer = load_fixture(name);
     std::vector<std::string> texts(testing::recorded_lines().begin(),
                                    testing::recorded_lines().begin() + 200);
     for (const std::string unit : {"a", " ", "ab", "e\xCC\x81", "1", "<|im_", "\xE2\x98\x83"}) {
