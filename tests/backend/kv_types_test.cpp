@@ -88,8 +88,10 @@ void check_keys(const KeyType& k, int dim, bool centre, bool rotate) {
                       want.out[static_cast<size_t>(d)], 5e-4);
       }
     }
+    // Four bits and a zero point are large sums that nearly cancel: more of float32 is lost.
+    const double most = k.type == DType::int4 ? 5e-5 : 2e-5;
     for (size_t i = 0; i < mass.size(); ++i)
-      ASSERT_NEAR(seen.mass[static_cast<size_t>(kv)][i], mass[i], 2e-5);
+      ASSERT_NEAR(seen.mass[static_cast<size_t>(kv)][i], mass[i], most);
   }
 }
 
