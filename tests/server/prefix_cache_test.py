@@ -105,7 +105,7 @@ def test_a_follow_up_turn_finds_its_prompt_again():
             messages += [answer["choices"][0]["message"], {"role": "user", "content": QUESTIONS[turn + 1]}]
 
 
-def many(server, kv, n=24):
+def many(server, kv, n=12):
     def one(i):
         answer = server.complete(f"{'The harbour of the old town, ' * (1 + i % 4)}number {i},",
                                  max_tokens=20 + i * 37 % 160, ignore_eos=True, kv=kv)
