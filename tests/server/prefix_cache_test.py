@@ -67,8 +67,10 @@ def test_five_users_of_one_system_prompt():
                     assert not kv["cache_bypass"] and cached(b) >= n - 128 - 32, (policy, b["usage"])
                 else:
                     assert kv["cache_bypass"] and cached(b) == 0 and policy in kv["cache_note"], kv
-            assert all(a["usage"]["kv"]["cache_note"] is None for a in at_once) == (
-                policy in ("full", "random", "streaming", "quest")), policy
+            if policy in ("full", "random", "streaming", "quest"):
+                assert all(a["usage"]["kv"]["cache_note"] is None for a in at_once), policy
+            if policy == "triattention":
+                assert "last 128 rows" in at_once[0]["usage"]["kv"]["cache_note"], at_once[0]["usage"]
         assert on.metric("vllm:prefix_cache_hits_total") > 0.5 * on.metric("vllm:prefix_cache_queries_total")
         assert off.metric("vllm:prefix_cache_queries_total") == 0
         assert on.metric("pagefold_kv_blocks_used") == 0
@@ -103,7 +105,7 @@ def test_a_follow_up_turn_finds_its_prompt_again():
             messages += [answer["choices"][0]["message"], {"role": "user", "content": QUESTIONS[turn + 1]}]
 
 
-def many(server, kv, n=24):
+def many(server, kv, n=12):
     def one(i):
         answer = server.complete(f"{'The harbour of the old town, ' * (1 + i % 4)}number {i},",
                                  max_tokens=20 + i * 37 % 160, ignore_eos=True, kv=kv)
