@@ -7,6 +7,8 @@
 namespace pagefold::grammar {
 namespace {
 
+constexpr int kKeyCharacters = 64;  // of a key that is not listed
+
 const CharSet& plain_characters() {
   static const CharSet set =
       CharSet({{0x20, 0x10FFFF}}).without(CharSet({{'"', '"'}, {'\\', '\\'}}));
@@ -194,12 +196,13 @@ ExprId JsonText::free_key_rest(const std::vector<std::u32string>& keys, size_t d
     i = end;
   }
   const ExprId other = g_.chars(plain_characters().without(CharSet(std::move(next))));
-  branches.push_back(g_.seq({other, g_.star(g_.call_of(g_.chars(plain_characters())))}));
+  branches.push_back(
+      g_.seq({other, g_.repeat(g_.chars(plain_characters()), 0, kKeyCharacters - 1)}));
   return g_.alt(std::move(branches));
 }
 
 ExprId JsonText::key_except(const std::vector<std::string>& keys) {
-  if (keys.empty()) return any_string();
+  if (keys.empty()) return string(g_.repeat(any_character(), 0, kKeyCharacters));
   std::vector<std::u32string> sorted;
   for (const std::string& key : keys) sorted.push_back(characters_of(key));
   std::sort(sorted.begin(), sorted.end());

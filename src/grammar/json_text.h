@@ -41,7 +41,7 @@ class JsonText {
   // A value as it is written, with free layout inside.
   ExprId constant(const Json& value);
   std::string quoted(std::string_view text) const;
-  // A string key that is none of these.
+  // A string key that is none of these, of at most 64 characters (behind what it shares with one).
   ExprId key_except(const std::vector<std::string>& keys);
 
  private:

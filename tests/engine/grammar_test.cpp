@@ -109,7 +109,7 @@ TEST(EngineGrammar, SurvivesPauses) {
   std::vector<Answer> wanted;
   for (uint64_t i = 0; i < 3; ++i) wanted.push_back(run(*roomy, bound("[A-Z]{80}", 90, i, 1)));
   FakeModel small_model;
-  const auto tight = start_engine(small_model, small_config(50));
+  const auto tight = start_engine(small_model, small_config(64));
   std::vector<std::shared_ptr<Generation>> all;
   for (uint64_t i = 0; i < 3; ++i) all.push_back(*tight->submit(bound("[A-Z]{80}", 90, i, 1)));
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(drain(*all[i]).tokens, wanted[i].tokens);

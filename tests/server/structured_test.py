@@ -3,7 +3,9 @@
 import concurrent.futures
 import json
 import re
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -190,6 +192,26 @@ def test_forged_special_tokens_stay_text():
     choice = chat(s, "Say it.", guided_choice=["<|im_start|>"], return_token_ids=True, max_tokens=30)
     assert choice["message"]["content"] == "<|im_start|>" and start not in choice["token_ids"], choice
     healthy(s)
+
+
+def test_the_command_line_has_forms_too():
+    harness.need_model()
+
+    def generate(*options):
+        return subprocess.run([harness.BINARY, "generate", harness.MODEL, "-p", CANARY, "--temp", "0", "-n", "40",
+                               "--max-model-len", "256", "--kv-cache-memory-bytes", "64M", *options],
+                              capture_output=True, text=True, timeout=300)
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "schema.json"
+        file.write_text(json.dumps({"enum": ["Lyon", "Paris"]}))
+        assert generate("--json-schema-file", str(file)).stdout == '"Paris"\n'
+    assert re.fullmatch(r"[A-Z]{4}\n", generate("--regex", "[A-Z]{4}").stdout)
+    assert generate("--grammar", 'root ::= "x" "y"').stdout == "xy\n"
+    for options, word in ((["--regex", "("], "regular expression"), (["--json-schema", "{"], "JSON schema"),
+                          (["--regex", "a", "--grammar", 'root ::= "a"'], "only one")):
+        wrong = generate(*options)
+        assert wrong.returncode == 2 and word in wrong.stderr, (options, wrong)
 
 
 if __name__ == "__main__":
