@@ -153,8 +153,8 @@ TEST(CalcRefusals, RequestsAsJson) {
           "kv": {"policy": "streaming", "budget": 1024, "protect_prompt": false}})");
   ASSERT_TRUE(q.ok()) << q.status();
   const CalcResult r = calculated(*q);
-  EXPECT_EQ(r.kv.ideal_bytes, 36u * 8 * 2 * 128 * 32768 * 4);
-  EXPECT_EQ(r.kv.steady_bytes, 36u * 8 * 2 * 128 * 1024 * 4);
+  EXPECT_EQ(r.kv.ideal_bytes, 36ull * 8 * 2 * 128 * 32768 * 4);
+  EXPECT_EQ(r.kv.steady_bytes, 36ull * 8 * 2 * 128 * 1024 * 4);
   const Json json = *parse_json(calc_result_to_json(r));
   for (const char* key :
        {"bytes_per_token", "ideal_bytes", "allocated_bytes", "steady_bytes", "peak_bytes"}) {
