@@ -54,6 +54,10 @@ struct PoolBlocks {
 Status add_batch(const CalcWorkload& work, const KvPlan& plan, const KvModel& kv,
                  const CalcBatch& batch, PoolBlocks& out, CalcHeld& held) {
   const int64_t prompt = std::min(work.prompt_tokens, batch.tokens);
+  // Slots of all tables at any time: within, counts need no more checks.
+  const Checked most = Checked(int64_t{kv.n_layers} * kv.n_kv_heads) *
+                       (batch.tokens + work.step_rows + 2 * int64_t{kv.block_size});
+  PF_TRY(most.get("slots").status());
   static const KvPlan kFull = *plan_of({}, KvModel{1, 1, 1, 8});
   const SequenceTrace full = trace_sequence(kFull, kv, prompt, batch.tokens, work.step_rows);
   const SequenceTrace t =

@@ -34,12 +34,14 @@ void take_engine_shape(const ModelShape& shape, calc::Model& m) {
   }
 }
 
-void add_engine_view(const Result<ModelConfig>& config, calc::Model& m) {
+void add_engine_view(const Result<ModelConfig>& config, CalcModelSource& source) {
+  calc::Model& m = source.model;
   if (!config.ok()) {
     m.not_run = message_of(config.status());
     return;
   }
   take_engine_shape(config->shape, m);
+  source.kv_dtype = config->kv.dtype;
   m.tied = config->tied_head;
   m.tied_known = true;
   m.context = config->shape.context_length;
@@ -68,7 +70,7 @@ Result<CalcModelSource> from_config(std::string_view text, const std::string& wh
   if (!json.ok()) return with_context(json.status(), where);
   CalcModelSource s;
   PF_ASSIGN(s.model, calc::model_from_config(*json, where));
-  add_engine_view(config_from_hf(*json, where), s.model);
+  add_engine_view(config_from_hf(*json, where), s);
   return s;
 }
 
@@ -90,7 +92,7 @@ Result<CalcModelSource> from_gguf(const fs::path& path) {
   PF_ASSIGN(const GgufFile file, GgufFile::open(path));
   CalcModelSource s;
   PF_ASSIGN(s.model, calc_model_from_gguf(file));
-  add_engine_view(config_from_gguf(file), s.model);
+  add_engine_view(config_from_gguf(file), s);
   s.weight_bytes = tensor_bytes(file.tensors());
   s.weight_format = most_common_type(file.tensors());
   return s;

@@ -17,6 +17,7 @@ struct CalcModelSource {
   calc::Model model;
   std::optional<uint64_t> weight_bytes;  // exact: of the tensors of a file
   std::string weight_format;             // of that file
+  std::optional<DType> kv_dtype;         // of the checkpoint's own recipe for its cache
 };
 // From request.model, config_json or shape.
 Result<CalcModelSource> calc_model(const CalcRequest& request);

@@ -67,14 +67,17 @@ Status check_numbers(const CalcRequest& r, EngineRules rules) {
 }
 
 Result<calc::CacheTypes> cache_types(const CalcRequest& r, EngineRules rules,
-                                     const calc::Model& model) {
+                                     const CalcModelSource& source) {
   calc::CacheTypes t;
-  // auto follows the weights' own type, as the engine does.
+  const calc::Model& model = source.model;
+  // auto: the checkpoint's recipe, else the type of activations, as the engine resolves it.
   std::string automatic = r.dtype != "auto" ? r.dtype : model.stored_dtype;
   if (r.dtype != "auto") PF_TRY(parse_dtype(r.dtype).status());
-  if (automatic != "float16" && !(automatic == "float32" && r.dtype != "auto")) {
+  const bool float32 = automatic == "float32" || automatic == "float";
+  if (automatic != "float16" && automatic != "half" && !(float32 && r.dtype != "auto")) {
     automatic = "bfloat16";
   }
+  if (source.kv_dtype) automatic = dtype_name(*source.kv_dtype);
   if (rules == EngineRules::llama_cpp) automatic = "f16";
   PF_ASSIGN(t.k,
             calc::parse_kv_type(r.kv_cache_dtype == "auto" ? automatic : r.kv_cache_dtype, rules));
@@ -375,7 +378,7 @@ absl::StatusOr<CalcResult> calculate(const CalcRequest& request) {
   Job job{request, rules, {}, {}, {}, {}, {}, {}};
   PF_ASSIGN(job.source, calc_model(request));
   const calc::Model& m = job.source.model;
-  PF_ASSIGN(job.types, cache_types(request, rules, m));
+  PF_ASSIGN(job.types, cache_types(request, rules, job.source));
   for (const calc::LayerGroup& g : m.groups) {
     job.groups.push_back(calc::on_one_rank(g, request.tensor_parallel_size));
   }

@@ -77,13 +77,13 @@ std::string mla_formula(const LayerGroup& g, const CacheTypes& t) {
 }
 
 // Elements of the convolution's state and of the recurrent one.
-int64_t conv_elements(const LayerGroup& g) {
+Checked conv_elements(const LayerGroup& g) {
   const int64_t channels = g.kind == LayerKind::delta_net
                                ? 2 * g.n_keys * g.k_size + g.n_values * g.v_size
                                : g.n_values * g.v_size + 2 * g.n_keys * g.k_size;
-  return (g.conv_kernel - 1) * channels;
+  return Checked(g.conv_kernel - 1) * channels;
 }
-int64_t state_elements(const LayerGroup& g) { return g.n_values * g.v_size * g.k_size; }
+Checked state_elements(const LayerGroup& g) { return Checked(g.n_values) * g.v_size * g.k_size; }
 
 }  // namespace
 
@@ -169,8 +169,9 @@ std::string layer_token_formula(const LayerGroup& g, const CacheTypes& t) {
 
 uint64_t layer_state_bytes(const LayerGroup& g, const CacheTypes& t) {
   if (!g.fixed_state()) return 0;
-  const int64_t one = conv_elements(g) * t.conv_bytes + state_elements(g) * t.state_bytes;
-  return static_cast<uint64_t>(one * (1 + t.snapshots));
+  const Checked one = conv_elements(g) * t.conv_bytes + state_elements(g) * t.state_bytes;
+  const Checked all = one * (1 + t.snapshots);
+  return all.ok() ? all.value() : UINT64_MAX;  // which no sum takes
 }
 
 std::string layer_state_formula(const LayerGroup& g, const CacheTypes& t) {

@@ -1,13 +1,19 @@
 #include "calc/layers.h"
 
+#include <algorithm>
+
 namespace pagefold::calc {
 namespace {
 
-constexpr int64_t kMostDim = int64_t{1} << 31;
+// Far beyond any model; within, no product of a layer's numbers overflows.
+constexpr int64_t kMostDim = int64_t{1} << 20;
+constexpr int64_t kMostWindow = int64_t{1} << 40;
+constexpr int64_t kMostTables = int64_t{1} << 30;  // layers x KV heads
 
-Status in_range(const Model& m, std::string_view field, int64_t value, int64_t low) {
-  if (value >= low && value < kMostDim) return ok_status();
-  return bad_input("{}: {} is {}, expected {} ... 2^31", m.id, field, value, low);
+Status in_range(const Model& m, std::string_view field, int64_t value, int64_t low,
+                int64_t most = kMostDim) {
+  if (value >= low && value <= most) return ok_status();
+  return bad_input("{}: {} is {}, expected {} ... {}", m.id, field, value, low, most);
 }
 
 Status check_group(const Model& m, const LayerGroup& g) {
@@ -15,7 +21,7 @@ Status check_group(const Model& m, const LayerGroup& g) {
   switch (g.kind) {
     case LayerKind::sliding:
     case LayerKind::chunked:
-      PF_TRY(in_range(m, "window", g.window, 1));
+      PF_TRY(in_range(m, "window", g.window, 1, kMostWindow));
       [[fallthrough]];
     case LayerKind::full:
       PF_TRY(in_range(m, "KV heads", g.kv_heads, 1));
@@ -81,10 +87,12 @@ LayerGroup windowed_layers(LayerKind kind, int64_t layers, int64_t kv_heads, int
 }
 
 Status check_model(const Model& m) {
-  int64_t storing = 0;
+  int64_t storing = 0, tables = 0;
   for (const LayerGroup& g : m.groups) {
     PF_TRY(check_group(m, g));
     storing += g.kind == LayerKind::none ? 0 : 1;
+    tables += g.layers * std::max<int64_t>({1, g.kv_heads, g.heads});
+    PF_TRY(in_range(m, "layers x KV heads", tables, 1, kMostTables));
   }
   if (storing == 0) return bad_input("{}: no layer stores keys and values or a state", m.id);
   return ok_status();

@@ -58,7 +58,8 @@ struct Model {
   std::vector<std::string> notes;
 };
 
-// Ranges and sums: layers, heads, dims and windows positive and below 2^31. Errors name the field.
+// Layers, heads and dims are positive and at most 2^20, windows 2^40, layers x heads 2^30. Errors
+// name the field.
 Status check_model(const Model& model);
 
 }  // namespace pagefold::calc

@@ -160,7 +160,7 @@ TEST(CalcAllocator, EqualsThePoolByteForByte) {
   uint64_t draw = 0;
   for (const Shape& shape : kShapes) {
     const Json config_json = config_of(shape);
-    WatchedModel model(config_json, tiny_tensors(config_json), 1);
+    const std::vector<TinyTensor> tensors = tiny_tensors(config_json);
     for (const KvOptions& kv : all) {
       for (int turn = 0; turn < 2; ++turn) {
         // Settings walk through all their values; each meets the others.
@@ -176,6 +176,7 @@ TEST(CalcAllocator, EqualsThePoolByteForByte) {
             "{} windows {} {} {}, k {} v {} group {}, block {}, chunk {}, prompt {}, answer {}",
             words_of(kv), shape.windows[0], shape.windows[1], shape.windows[2], types.k, types.v,
             types.group, block_size, chunk, prompt, max_tokens));
+        WatchedModel model(config_json, tensors, 1);
         EngineConfig config = tiny_config(model.shape(), 1, 20000, 1024);
         config.block_size = block_size;
         config.max_num_batched_tokens = chunk;
