@@ -58,7 +58,7 @@ Json to_tree(const sj::element& e) {
 class FaultFinder : public nlohmann::json_sax<Json> {
  public:
   static size_t find(std::string_view text) {
-    FaultFinder finder;
+    FaultFinder finder(text);
     Json::sax_parse(text, &finder);
     return finder.at_;
   }
@@ -74,13 +74,32 @@ class FaultFinder : public nlohmann::json_sax<Json> {
   bool end_object() override { return true; }
   bool start_array(size_t) override { return true; }
   bool end_array() override { return true; }
-  // position: behind the token that does not fit.
-  bool parse_error(size_t position, const std::string& token, const Json::exception&) override {
-    at_ = position >= token.size() ? position - token.size() + 1 : 1;
+  // position: of the last byte read. A string that does not fit begins where its token does; the
+  // token of anything else may hold what went before, so its letters and digits are walked back.
+  bool parse_error(size_t position, const std::string& token,
+                   const Json::exception& fault) override {
+    at_ = std::clamp<size_t>(position, 1, std::max<size_t>(text_.size(), 1));
+    if (token.ends_with('"') && token.size() <= at_) {
+      at_ -= token.size() - 1;
+      return false;
+    }
+    const auto of_a_word = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '-' || c == '+' || c == '.';
+    };
+    // A literal is found wrong at the first byte that differs, which may be the one behind it.
+    const bool literal =
+        std::string_view(fault.what()).find("invalid literal") != std::string::npos;
+    if (literal && at_ > 1 && !of_a_word(text_[at_ - 1]) && of_a_word(text_[at_ - 2])) --at_;
+    if (at_ <= text_.size() && of_a_word(text_[at_ - 1]))
+      while (at_ > 1 && of_a_word(text_[at_ - 2])) --at_;
     return false;
   }
 
  private:
+  explicit FaultFinder(std::string_view text) : text_(text) {}
+
+  std::string_view text_;
   size_t at_ = 0;
 };
 

@@ -157,7 +157,10 @@ class Loader {
                           const std::vector<int64_t>& n_out, int64_t n_in) {
     std::vector<Source> sources;
     for (size_t i = 0; i < modules.size(); ++i) {
-      PF_ASSIGN(const WeightScheme scheme, quant_.scheme_of(modules[i]));
+      PF_ASSIGN(WeightScheme scheme, quant_.scheme_of(modules[i]));
+      // A source that quantises reads its matrix at once, for the scales; names and shapes are the
+      // plain matrix's.
+      if (checking_ && quant_.quantises_at_load()) scheme = WeightScheme();
       PF_ASSIGN(Source source, linear(scheme, modules[i], n_out[i], n_in));
       sources.push_back(std::move(source));
     }
@@ -166,6 +169,7 @@ class Loader {
 
   Result<MatrixId> pack(std::span<const Source> sources, const std::string& name) {
     if (checking_) {
+      for (const TensorInfo* t : reading_) drop_mapped(t->data);
       reading_.clear();
       return MatrixId{};
     }

@@ -28,7 +28,8 @@ TEST(Json, FaultsSayWhere) {
   const auto says = [](const char* text) { return message_of(parse_json(text).status()); };
   EXPECT_NE(says(R"({"a": 1 "b": 2})").find("at byte 9 of 15"), std::string::npos)
       << says(R"({"a": 1 "b": 2})");
-  EXPECT_NE(says(R"({"a": NaN})").find("NaN"), std::string::npos);
+  EXPECT_NE(says(R"({"a": NaN})").find("at byte 7 of 10: JSON knows no NaN"), std::string::npos);
+  EXPECT_NE(says(R"({"a b": [1, tru]})").find("at byte 13 of 17"), std::string::npos);
   EXPECT_NE(says(R"([1, -Infinity])").find("infinite"), std::string::npos);
   EXPECT_EQ(says(R"({"Nancy": "informal"})"), "");
   EXPECT_EQ(says(R"({"nan": 1,})").find("NaN"), std::string::npos);

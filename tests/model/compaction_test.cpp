@@ -262,13 +262,23 @@ TEST_P(Compaction, TwentyRoundsEqualMaskedAttention) {
 
 class Shuffled : public ::testing::TestWithParam<KvFormat> {};
 
+// Sums in another order change the last bits of a layer's output, and a key or value of the next
+// layer may round to its neighbour: of 4 bits that is a sixteenth of a head's range.
 TEST_P(Shuffled, BlocksChangeNothing) {
+  const bool four_bits = GetParam().k == DType::int4 || GetParam().v == DType::int4;
+  const double most = four_bits ? 0x1p-5 : 1e-3;
   for (const int kv_heads : {1, 2, 4}) {
     Twins twins(kv_heads, GetParam());
     std::mt19937 rng(12);
-    for (int i = 0; i < 5; ++i) EXPECT_LT(twins.step(59), 1e-3);
+    double sum = 0;
+    for (int i = 0; i < 5; ++i) EXPECT_LT(twins.step(59), most);
     twins.shuffle_blocks(rng);
-    for (int i = 0; i < 64; ++i) EXPECT_LT(twins.shuffled_step(), 1e-3) << i;
+    for (int i = 0; i < 64; ++i) {
+      const double error = twins.shuffled_step();
+      EXPECT_LT(error, most) << i;
+      sum += error;
+    }
+    EXPECT_LT(sum / 64, 1e-3);
   }
 }
 
