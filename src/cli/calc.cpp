@@ -44,7 +44,7 @@ Status list_presets(bool json) {
   return ok_status();
 }
 
-Status calc(const CalcCommand& command) {
+Status answer(const CalcCommand& command) {
   if (command.presets) return list_presets(command.json);
   CalcRequest request = command.request;
   PF_TRY(resolve_name(request));
@@ -57,7 +57,7 @@ Status calc(const CalcCommand& command) {
 }  // namespace
 
 int run_calc(const CalcCommand& command) {
-  Status done = calc(command);
+  Status done = answer(command);
   if (done.ok() && !stdout_ok()) done = io_error("standard output does not take the answer");
   return done.ok() ? kDone : report(done);
 }
