@@ -42,7 +42,7 @@ Result<std::optional<AnswerShape>> shape_of(const AnswerForm& form) {
   if (form.json_object) asked.push_back(json_object_shape());
   if (!form.json_schema.empty()) {
     auto schema = parse_json(form.json_schema);
-    if (!schema.ok()) return with_context(schema.status(), "JSON schema");
+    if (!schema.ok()) return bad_input("JSON schema: {}", message_of(schema.status()));
     asked.push_back(json_schema_shape(*std::move(schema)));
   }
   if (!form.regex.empty()) asked.push_back(regex_shape(form.regex));

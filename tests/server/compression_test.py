@@ -236,8 +236,9 @@ def answer_of(server, ask):
     got = server.complete(ask["prompt"], return_token_ids=True, logprobs=1, ignore_eos=True,
                           **{k: v for k, v in ask.items() if k != "prompt"})
     choice, kv = got["choices"][0], got["usage"]["kv"]
-    numbers = {k: kv[k] for k in ("policy", "kept_slots", "blocks", "max_head", "compactions", "moved_bytes",
-                                  "freed_blocks", "blocks_read")}
+    # Not moved_bytes: a prompt found in the prefix cache is copied before it is compacted.
+    numbers = {k: kv[k] for k in ("policy", "kept_slots", "blocks", "max_head", "compactions", "freed_blocks",
+                                  "blocks_read")}
     # The answer comes after its lines, but a thread reads them.
     harness.until(lambda: len(kept_sets(server.log, got["id"])) == kv["compactions"], what="its log")
     return choice["token_ids"], choice["logprobs"]["token_logprobs"], numbers, kept_sets(server.log, got["id"])
