@@ -55,13 +55,15 @@ quietly() {
 }
 
 # build PRESET [TARGET...]: configures once, then builds; ninja re-configures by itself when CMake files change.
+# Files are compiled in groups (PAGEFOLD_UNITY): a build from nothing takes half the time. Who edits much may switch it
+# off: cmake --preset release -DPAGEFOLD_UNITY=OFF.
 build() {
   local preset="$1" targets=() target
   shift
   for target in "$@"; do targets+=(--target "$target"); done
   if [[ ! -f "build/$preset/build.ninja" ]]; then
     say "configuring build/$preset"
-    quietly "configure-$preset" cmake --preset "$preset" || { rm -f "build/$preset/build.ninja"; return 1; }
+    quietly "configure-$preset" cmake --preset "$preset" -DPAGEFOLD_UNITY=ON || { rm -f "build/$preset/build.ninja"; return 1; }
   fi
   say "building $preset"
   quietly "build-$preset" cmake --build --preset "$preset" -j "$JOBS" "${targets[@]}"

@@ -11,7 +11,7 @@ namespace {
 
 using test::ByteTokenizer;
 
-class ChatPromptTest : public testing::Test {
+class ChatPromptTest : public ::testing::Test {
  protected:
   Result<std::vector<int32_t>> prompt(const std::string& content, ChatPromptOptions options = {},
                                       std::string_view source = test::kChatMl) {

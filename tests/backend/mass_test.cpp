@@ -58,7 +58,7 @@ TEST(Mass, EveryShapeAndType) {
       for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
         RigOptions o{.n_heads = heads.n, .n_kv_heads = heads.kv, .head_dim = dim, .dtype = type};
         o.block_size = dim == 80 ? 32 : 16;
-        SCOPED_TRACE(testing::Message() << heads.n << "/" << heads.kv << " dim " << dim);
+        SCOPED_TRACE(::testing::Message() << heads.n << "/" << heads.kv << " dim " << dim);
         Rig rig(o);
         Observed seen(o);
         // Across the kernels' chunk of 256 slots. All rows once, else the last ones: the reference
@@ -117,7 +117,7 @@ TEST(Mass, SameBitsForAnyChunkAndThreads) {
         o.seed = base.seed;
         Rig rig(o);
         Observed seen(o);
-        SCOPED_TRACE(testing::Message() << threads << " threads, chunks of " << chunk);
+        SCOPED_TRACE(::testing::Message() << threads << " threads, chunks of " << chunk);
         ASSERT_EQ(run(rig, &seen, total, chunk, 4, 100, total, squared), want_out);
         ASSERT_EQ(seen.mass, want.mass);
       }

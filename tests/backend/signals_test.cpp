@@ -83,7 +83,7 @@ void expect_segments(const Observed& seen, size_t kv,
 
 TEST(History, BitsAndSegmentSumsOfEveryObservedRow) {
   for (const int chunk : {1, 50, 330}) {
-    SCOPED_TRACE(testing::Message() << "chunks of " << chunk);
+    SCOPED_TRACE(::testing::Message() << "chunks of " << chunk);
     RigOptions o{.dtype = DType::f32, .threads = 2};
     Rig rig(o);
     Observed seen(o, kWindow, kSegments, kSegmentRows);
@@ -248,7 +248,7 @@ TEST(LiveMask, DeadSlotsAreAsIfTheyWereNotThere) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int threads : {1, 3}) {
       for (const bool history : {false, true}) {
-        SCOPED_TRACE(testing::Message() << threads << " threads, history " << history);
+        SCOPED_TRACE(::testing::Message() << threads << " threads, history " << history);
         check_dead_slots(type, threads, history);
       }
     }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSlots = 250, kGroup = 3;
 
-class Compacted : public testing::TestWithParam<const Kernels*> {
+class Compacted : public ::testing::TestWithParam<const Kernels*> {
  protected:
   AttentionIsa isa() const {
     for (const AttentionIsa& i : attention_isas())
@@ -108,7 +108,7 @@ TEST_P(Compacted, TwentyRoundsMeetTheBoundOfDoublePrecision) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Compacted, testing::ValuesIn(test::all_kernels()), test::isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, Compacted, ::testing::ValuesIn(test::all_kernels()), test::isa_name);
 
 }  // namespace
 }  // namespace pagefold::kernels

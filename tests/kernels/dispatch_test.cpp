@@ -8,7 +8,7 @@
 namespace pagefold::kernels {
 namespace {
 
-class Dispatch : public testing::Test {
+class Dispatch : public ::testing::Test {
  protected:
   void SetUp() override { unsetenv("PAGEFOLD_ISA"); }
   void TearDown() override { unsetenv("PAGEFOLD_ISA"); }

@@ -15,11 +15,11 @@ namespace {
 
 constexpr double kU = 0x1p-24;  // half a unit in the last place of 1
 
-class Elementwise : public testing::TestWithParam<const Kernels*> {
+class Elementwise : public ::testing::TestWithParam<const Kernels*> {
  protected:
   const Kernels& k() const { return *GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Isa, Elementwise, testing::ValuesIn(all_kernels()), isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, Elementwise, ::testing::ValuesIn(all_kernels()), isa_name);
 
 std::vector<float> random_values(int n, uint64_t seed, float range = 1.0f) {
   Numbers numbers(seed);

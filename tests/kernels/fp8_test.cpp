@@ -9,8 +9,8 @@
 namespace pagefold::kernels::test {
 namespace {
 
-class Fp8 : public testing::TestWithParam<const Kernels*> {};
-INSTANTIATE_TEST_SUITE_P(Isa, Fp8, testing::ValuesIn(all_kernels()), isa_name);
+class Fp8 : public ::testing::TestWithParam<const Kernels*> {};
+INSTANTIATE_TEST_SUITE_P(Isa, Fp8, ::testing::ValuesIn(all_kernels()), isa_name);
 
 bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 

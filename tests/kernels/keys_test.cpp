@@ -9,7 +9,7 @@
 namespace pagefold::kernels {
 namespace {
 
-class Keys : public testing::TestWithParam<const Kernels*> {
+class Keys : public ::testing::TestWithParam<const Kernels*> {
  protected:
   const Kernels& k() const { return *GetParam(); }
 };
@@ -222,7 +222,7 @@ TEST_P(Keys, HadamardIsOrthonormalAndItsOwnInverse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Keys, testing::ValuesIn(test::all_kernels()), test::isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, Keys, ::testing::ValuesIn(test::all_kernels()), test::isa_name);
 
 }  // namespace
 }  // namespace pagefold::kernels

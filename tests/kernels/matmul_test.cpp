@@ -10,8 +10,8 @@ namespace {
 
 constexpr float kGuard = -12345.0f;
 
-class Matmul : public testing::TestWithParam<const Kernels*> {};
-INSTANTIATE_TEST_SUITE_P(Isa, Matmul, testing::ValuesIn(all_kernels()), isa_name);
+class Matmul : public ::testing::TestWithParam<const Kernels*> {};
+INSTANTIATE_TEST_SUITE_P(Isa, Matmul, ::testing::ValuesIn(all_kernels()), isa_name);
 
 void expect_near_reference(const Case& c, const std::vector<float>& y, int64_t ldy, int step = 1) {
   for (int r = 0; r < c.rows; ++r) {

@@ -15,7 +15,7 @@ inline std::vector<const Kernels*> all_kernels() {
   const Kernels* const* list = available_kernels(&count);
   return {list, list + count};
 }
-inline std::string isa_name(const testing::TestParamInfo<const Kernels*>& info) {
+inline std::string isa_name(const ::testing::TestParamInfo<const Kernels*>& info) {
   return std::string(info.param->name);
 }
 
