@@ -14,6 +14,13 @@ using test::ByteTokenizer;
 class OpenAiFormat : public ::testing::Test {
  protected:
   OpenAiFormat() { make_api({}, ReasoningDialect::none); }
+  // Clients leave: a job that is not over holds its responder, and that holds the job.
+  ~OpenAiFormat() override {
+    for (const auto& r : sent_) {
+      r->run();
+      r->leave();
+    }
+  }
   void make_api(ToolDialect tools, ReasoningDialect reasoning) {
     ApiModel model = test::byte_model(tokenizer_, &chat_);
     model.tools = tools;
@@ -24,6 +31,7 @@ class OpenAiFormat : public ::testing::Test {
   // Sends; the request is with the engine, or refused, when this returns.
   std::shared_ptr<test::RecordingResponder> send(std::string_view rest, bool chat = true) {
     auto r = std::make_shared<test::RecordingResponder>();
+    sent_.push_back(r);
     const std::string begin =
         chat ? R"({"messages":[{"role":"user","content":"hi"}])" : R"({"prompt":"hi")";
     const size_t jobs = engine_.jobs.size();
@@ -52,6 +60,7 @@ class OpenAiFormat : public ::testing::Test {
   ChatTemplate chat_ = *ChatTemplate::parse(test::kChatMl);
   test::ScriptedEngine engine_;
   std::unique_ptr<OpenAiApi> api_;
+  std::vector<std::shared_ptr<test::RecordingResponder>> sent_;
 };
 
 constexpr std::string_view kTools =
