@@ -21,6 +21,7 @@
 #include "base/random.h"
 #include "engine/engine.h"
 #include "kv/registry.h"
+#include "report_status.h"
 
 namespace pagefold {
 namespace {
@@ -233,8 +234,5 @@ Status run(int argc, char** argv) {
 }  // namespace pagefold
 
 int main(int argc, char** argv) {
-  const pagefold::Status s = pagefold::run(argc, argv);
-  if (s.ok()) return 0;
-  std::fprintf(stderr, "error: %s\n", pagefold::message_of(s).c_str());
-  return 1;
+  return pagefold::report_status([&] { return pagefold::run(argc, argv); });
 }

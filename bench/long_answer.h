@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "engine/engine.h"
 #include "hooked_model.h"
+#include "report_status.h"
 
 namespace pagefold {
 
@@ -109,13 +110,5 @@ class LongAnswer {
   std::unique_ptr<EngineCore> core_;
   std::shared_ptr<Generation> generation_;
 };
-
-template <class Run>
-int report_status(const Run& run) {
-  const Status s = run();
-  if (s.ok()) return 0;
-  std::fprintf(stderr, "error: %s\n", message_of(s).c_str());
-  return 1;
-}
 
 }  // namespace pagefold

@@ -19,6 +19,7 @@
 
 #include "api/loaded_model.h"
 #include "base/log.h"
+#include "report_status.h"
 
 namespace pagefold {
 namespace {
@@ -159,8 +160,5 @@ Status run(int argc, char** argv) {
 }  // namespace pagefold
 
 int main(int argc, char** argv) {
-  const pagefold::Status s = pagefold::run(argc, argv);
-  if (s.ok()) return 0;
-  std::fprintf(stderr, "error: %s\n", pagefold::message_of(s).c_str());
-  return 1;
+  return pagefold::report_status([&] { return pagefold::run(argc, argv); });
 }

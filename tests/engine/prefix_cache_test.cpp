@@ -24,27 +24,6 @@ std::vector<int32_t> question(uint64_t user, int64_t n = 0) {
   return tokens;
 }
 
-// Bit for bit the same answer from the same slots; which blocks were shared or copied may differ.
-void expect_same_text(const Answer& got, const Answer& want, const std::string& what) {
-  SCOPED_TRACE(what);
-  EXPECT_EQ(got.result.reason, FinishReason::length) << got.result.error;
-  ASSERT_EQ(got.tokens, want.tokens);
-  for (size_t i = 0; i < got.events.size(); ++i) {
-    ASSERT_EQ(got.events[i].logprobs.size(), want.events[i].logprobs.size());
-    for (size_t k = 0; k < got.events[i].logprobs.size(); ++k) {
-      ASSERT_EQ(got.events[i].logprobs[k].token, want.events[i].logprobs[k].token) << i;
-      ASSERT_EQ(got.events[i].logprobs[k].logprob, want.events[i].logprobs[k].logprob) << i;
-    }
-  }
-  const KvUsage &a = got.result.kv, &b = want.result.kv;
-  EXPECT_EQ(a.kept_slots, b.kept_slots);
-  EXPECT_EQ(a.max_head, b.max_head);
-  EXPECT_EQ(a.blocks, b.blocks);
-  EXPECT_EQ(a.compactions, b.compactions);
-  EXPECT_EQ(a.blocks_read, b.blocks_read);
-  EXPECT_EQ(a.blocks_full, b.blocks_full);
-}
-
 std::vector<Request> five_users(const KvOptions& kv, int64_t max_tokens) {
   std::vector<Request> requests;
   for (uint64_t user = 0; user < 5; ++user) {
