@@ -137,7 +137,7 @@ struct Network {
     q = allocate(n);
     scale.resize(n / 32);
     sums.resize(n / 16);
-    k.quantize_rows(x.data(), widest, rows, widest, quantized());
+    k.quantize_rows(x.data(), widest, rows, widest, quantized(), nullptr);
     y = allocate(static_cast<size_t>(rows) * static_cast<size_t>(most_outputs) * 4);
   }
   kernels::QuantizedRows quantized() {

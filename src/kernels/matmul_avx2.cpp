@@ -21,11 +21,13 @@ PF_ISA_INLINE int reduce_add(__m256i v) {
 void matmul(const MatmulArgs& a) {
   check_matmul_args(a);
   if (!is_quantised(a.weights->shape.kind)) return matmul_float(a);
+  if (a.input == InputKind::i8x2) return matmul_i8(doubled(a));
   return a.input == InputKind::i8 ? matmul_i8(a) : matmul_dequant(a);
 }
 
 // The operations of the scalar version, so the same bits.
-void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out) {
+void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out,
+                   float* rest) {
   const __m256i abs_mask = _mm256_set1_epi32(0x7fffffff);
   for (int r = 0; r < rows; ++r) {
     for (int b = 0; b < n / kBlockInputs; ++b) {
@@ -51,6 +53,10 @@ void quantize_rows(const float* x, int64_t ldx, int rows, int n, const Quantized
         q[i] =
             _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(v + i * 8), _mm256_set1_ps(inverse)));
         if (!finite) q[i] = _mm256_setzero_si256();
+        if (rest == nullptr) continue;
+        const __m256 lost = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(q[i]), _mm256_set1_ps(scale),
+                                             _mm256_loadu_ps(v + i * 8));
+        _mm256_storeu_ps(rest + at * kBlockInputs + i * 8, lost);
       }
       // The packs work within 128-bit lanes; the permutation puts the fours back in order.
       const __m256i packed =

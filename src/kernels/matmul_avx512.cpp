@@ -5,11 +5,13 @@ namespace pagefold::kernels::avx512 {
 void matmul(const MatmulArgs& a) {
   check_matmul_args(a);
   if (!is_quantised(a.weights->shape.kind)) return matmul_float(a);
+  if (a.input == InputKind::i8x2) return matmul_i8(doubled(a));
   return a.input == InputKind::i8 ? matmul_i8(a) : matmul_dequant(a);
 }
 
 // The operations of the scalar version, so the same bits.
-void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out) {
+void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out,
+                   float* rest) {
   const __m512i abs_mask = _mm512_set1_epi32(0x7fffffff);
   for (int r = 0; r < rows; ++r) {
     for (int b = 0; b < n / kBlockInputs; ++b) {
@@ -36,6 +38,12 @@ void quantize_rows(const float* x, int64_t ldx, int rows, int n, const Quantized
       auto* q = reinterpret_cast<__m128i*>(out.q + at * kBlockInputs);
       _mm_storeu_si128(q, _mm512_cvtsepi32_epi8(q0));
       _mm_storeu_si128(q + 1, _mm512_cvtsepi32_epi8(q1));
+      if (rest != nullptr) {
+        const __m512 s = _mm512_set1_ps(scale);
+        float* lost = rest + at * kBlockInputs;
+        _mm512_storeu_ps(lost, _mm512_fnmadd_ps(_mm512_cvtepi32_ps(q0), s, v0));
+        _mm512_storeu_ps(lost + 16, _mm512_fnmadd_ps(_mm512_cvtepi32_ps(q1), s, v1));
+      }
       out.scale[at] = scale;
       out.sums[at * 2] = _mm512_reduce_add_epi32(q0);
       out.sums[at * 2 + 1] = _mm512_reduce_add_epi32(q1);

@@ -11,7 +11,8 @@ namespace pagefold::kernels {
 void check_matmul_args(const MatmulArgs& a) {
   const PackedShape& s = a.weights->shape;
   PF_CHECK(s.kind != PackKind::t4 || a.weights->table != nullptr, "t4 weights need their table");
-  PF_CHECK(a.input != InputKind::i8 || takes_int8(s.kind, a.weights->table),
+  const bool integers = a.input == InputKind::i8 || a.input == InputKind::i8x2;
+  PF_CHECK(!integers || takes_int8(s.kind, a.weights->table),
            "int8 inputs do not go with such weights");
   PF_CHECK(a.input != InputKind::bf16 || s.kind == PackKind::bf16,
            "bfloat16 inputs go with bfloat16 weights");
@@ -45,7 +46,7 @@ void prepare_groups(const MatmulArgs& a, int row, int rows, float* min_sum, int*
   }
 }
 
-void prepare_steps(const MatmulArgs& a, int row, int rows, float* sum, int* start, float* min_sum) {
+void prepare_steps(const MatmulArgs& a, int row, int rows, int* start, float* min_sum) {
   const PackedShape& s = a.weights->shape;
   const int step = s.group < 32 ? s.group : 32;
   const int64_t steps = s.n_in / step, per_group = s.group / step;
@@ -55,7 +56,6 @@ void prepare_steps(const MatmulArgs& a, int row, int rows, float* sum, int* star
     float total = 0;
     for (int64_t i = 0; i < steps; ++i) {
       const int of_step = step == 16 ? sums[i] : sums[i * 2] + sums[i * 2 + 1];
-      sum[r * steps + i] = static_cast<float>(of_step);
       start[r * steps + i] = -128 * of_step;
       total = std::fma(static_cast<float>(of_step), scale[i * step / 32], total);
       if (i % per_group != per_group - 1) continue;

@@ -12,7 +12,7 @@ struct Int8GroupKernel {
   TileSource source;
   BlockLayout layout;
   int first_row;  // of the arrays below: prepare_steps()
-  const float *sum, *min_sum;
+  const float* min_sum;
 
   // Eight outputs of a tile: half h.
   template <int R>
@@ -24,7 +24,6 @@ struct Int8GroupKernel {
     const int64_t groups = s.n_in / s.group, at_row = row - self.first_row;
     const int8_t* q = a.xq.q + static_cast<int64_t>(row) * s.n_in;
     const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
-    const float* sum = self.sum + at_row * steps;
     const float* min_sum = self.min_sum + at_row * groups;
     const size_t line = self.layout.scale_bytes;
     const W weight(a);
@@ -50,16 +49,17 @@ struct Int8GroupKernel {
         }
         PF_UNROLL
         for (int r = 0; r < R; ++r) {
-          __m256 f = _mm256_cvtepi32_ps(d[r]);
-          if (s.has_zero) f = _mm256_fnmadd_ps(zero, _mm256_set1_ps(sum[r * steps + step]), f);
-          part[r] = _mm256_fmadd_ps(f, _mm256_set1_ps(sa[r * blocks + b]), part[r]);
+          part[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(d[r]), _mm256_set1_ps(sa[r * blocks + b]),
+                                    part[r]);
         }
       }
       const __m256 scale = load_meta(meta, s.scale_f16, h);
       PF_UNROLL
       for (int r = 0; r < R; ++r) {
+        const __m256 inputs = _mm256_set1_ps(min_sum[r * groups + g]);
+        if (s.has_zero) part[r] = _mm256_fnmadd_ps(zero, inputs, part[r]);
         __m256 v = _mm256_fmadd_ps(part[r], scale, _mm256_load_ps(acc[r][h]));
-        if (s.has_min) v = _mm256_fmadd_ps(zero, _mm256_set1_ps(min_sum[r * groups + g]), v);
+        if (s.has_min) v = _mm256_fmadd_ps(zero, inputs, v);
         _mm256_store_ps(acc[r][h], v);
       }
     }
@@ -83,16 +83,15 @@ void run(const MatmulArgs& a) {
   using K = Int8GroupKernel<W, Step>;
   const PackedShape& s = a.weights->shape;
   const int64_t steps = s.n_in / Step, groups = s.n_in / s.group;
-  const int panel = panel_rows<K>(s.n_in + steps * 12);
+  const int panel = panel_rows<K>(s.n_in + steps * 8);
   const int64_t most = a.rows < panel ? a.rows : panel;
-  auto* sum = reinterpret_cast<float*>(
-      thread_scratch(static_cast<size_t>(most * (2 * steps + groups)) * 4));
-  auto* start = reinterpret_cast<int*>(sum + most * steps);
+  auto* start =
+      reinterpret_cast<int*>(thread_scratch(static_cast<size_t>(most * (steps + groups)) * 4));
   auto* min_sum = reinterpret_cast<float*>(start + most * steps);
   for (int row = 0; row < a.rows; row += panel) {
     const int rows = a.rows - row < panel ? a.rows - row : panel;
-    prepare_steps(a, row, rows, sum, start, min_sum);
-    const K kernel{{&a, s.tile_bytes()}, block_layout(s), row, sum, min_sum};
+    prepare_steps(a, row, rows, start, min_sum);
+    const K kernel{{&a, s.tile_bytes()}, block_layout(s), row, min_sum};
     run_panel(kernel, a.tile_begin, a.tile_end, row, row + rows);
   }
 }

@@ -1,8 +1,8 @@
 // Quantised weights with int8 inputs, in groups of 64 and more or with zero points. Per output:
-//   d = fma(-zero, sum of the step's inputs, float(dot product))   if there are zero points; exact
-//   part = fma(d, scale_a, part)      a step is 32 inputs, or a group of 16
-//   acc = fma(part, scale_w, acc), then fma(min, sum of the group's inputs, acc) if there are mins,
-//         once a group
+//   part = fma(float(dot product), scale_a, part)      a step is 32 inputs, or a group of 16
+// and once a group
+//   part = fma(-zero, sum of the group's inputs, part)  if there are zero points
+//   acc = fma(part, scale_w, acc), then fma(min, that sum, acc) if there are mins
 #include "kernels/int8_avx512.h"
 
 namespace pagefold::kernels::avx512 {
@@ -15,7 +15,7 @@ struct Int8GroupKernel {
   TileSource source;
   BlockLayout layout;
   int first_row;  // of the arrays below: prepare_steps()
-  const float *sum, *min_sum;
+  const float* min_sum;
   const int* start;
 
   // Dot products of a step: sub of a block of `values`.
@@ -60,7 +60,6 @@ struct Int8GroupKernel {
     const int per_group = s.group / Step;
     const int8_t* q = a.xq.q + static_cast<int64_t>(row) * s.n_in;
     const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
-    const float* sum = self.sum + at_row * steps;
     const float* min_sum = self.min_sum + at_row * groups;
     const int* start = self.start + at_row * steps;
     const size_t line = self.layout.scale_bytes;
@@ -96,9 +95,7 @@ struct Int8GroupKernel {
           const __m512 scale = _mm512_set1_ps(sa[r * blocks + b]);
           PF_UNROLL
           for (int t = 0; t < T; ++t) {
-            __m512 f = _mm512_cvtepi32_ps(d[t][r]);
-            if (s.has_zero) f = _mm512_fnmadd_ps(zero[t], _mm512_set1_ps(sum[r * steps + step]), f);
-            part[t][r] = _mm512_fmadd_ps(f, scale, part[t][r]);
+            part[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[t][r]), scale, part[t][r]);
           }
         }
       }
@@ -107,8 +104,11 @@ struct Int8GroupKernel {
         const __m512 scale = load_meta(tiles[t] + meta, s.scale_f16);
         PF_UNROLL
         for (int r = 0; r < R; ++r) {
-          __m512 v = _mm512_fmadd_ps(part[t][r], scale, _mm512_load_ps(acc[t][r]));
-          if (s.has_min) v = _mm512_fmadd_ps(zero[t], _mm512_set1_ps(min_sum[r * groups + g]), v);
+          const __m512 inputs = _mm512_set1_ps(min_sum[r * groups + g]);
+          __m512 p = part[t][r];
+          if (s.has_zero) p = _mm512_fnmadd_ps(zero[t], inputs, p);
+          __m512 v = _mm512_fmadd_ps(p, scale, _mm512_load_ps(acc[t][r]));
+          if (s.has_min) v = _mm512_fmadd_ps(zero[t], inputs, v);
           _mm512_store_ps(acc[t][r], v);
         }
       }
@@ -126,16 +126,15 @@ void run(const MatmulArgs& a) {
   using K = Int8GroupKernel<W, Step>;
   const PackedShape& s = a.weights->shape;
   const int64_t steps = s.n_in / Step, groups = s.n_in / s.group;
-  const int panel = panel_rows<K>(s.n_in + steps * 12);
+  const int panel = panel_rows<K>(s.n_in + steps * 8);
   const int64_t most = a.rows < panel ? a.rows : panel;
-  auto* sum = reinterpret_cast<float*>(
-      thread_scratch(static_cast<size_t>(most * (2 * steps + groups)) * 4));
-  auto* start = reinterpret_cast<int*>(sum + most * steps);
+  auto* start =
+      reinterpret_cast<int*>(thread_scratch(static_cast<size_t>(most * (steps + groups)) * 4));
   auto* min_sum = reinterpret_cast<float*>(start + most * steps);
   for (int row = 0; row < a.rows; row += panel) {
     const int rows = a.rows - row < panel ? a.rows - row : panel;
-    prepare_steps(a, row, rows, sum, start, min_sum);
-    const K kernel{{&a, s.tile_bytes()}, block_layout(s), row, sum, min_sum, start};
+    prepare_steps(a, row, rows, start, min_sum);
+    const K kernel{{&a, s.tile_bytes()}, block_layout(s), row, min_sum, start};
     run_panel(kernel, a.tile_begin, a.tile_end, row, row + rows);
   }
 }

@@ -182,10 +182,9 @@ void int8_group_panel(const MatmulArgs& a, const std::byte* tile, int row0, int 
       int_dot(w, a.xq.q + block_at * kBlockInputs, g * step, (g + 1) * step, dot);
       min_sum[r] = std::fma(sum, sa, min_sum[r]);
       for (int j = 0; j < kTileRows; ++j) {
-        auto d = static_cast<float>(dot[j]);
-        if (s.has_zero) d = std::fma(-w.min[g][j], sum, d);
-        part[r][j] = std::fma(d, sa, part[r][j]);
+        part[r][j] = std::fma(static_cast<float>(dot[j]), sa, part[r][j]);
         if (!last) continue;
+        if (s.has_zero) part[r][j] = std::fma(-w.min[g][j], min_sum[r], part[r][j]);
         acc[r][j] = std::fma(part[r][j], w.scale[g][j], acc[r][j]);
         if (s.has_min) acc[r][j] = std::fma(w.min[g][j], min_sum[r], acc[r][j]);
         part[r][j] = 0;
@@ -199,26 +198,29 @@ void store_panel(const MatmulArgs& a, int tile, int row0, int rows, const float 
   const int first = tile * kTileRows;
   const int n = std::min(kTileRows, a.weights->shape.n_out - first);
   for (int r = 0; r < rows; ++r) {
-    float* y = a.y + (row0 + r) * a.ldy + first;
+    const OutputRow out = output_row(a, row0 + r);
+    float* y = out.y + first;
     for (int j = 0; j < n; ++j) {
-      const float v = a.bias != nullptr ? acc[r][j] + a.bias[first + j] : acc[r][j];
-      y[j] = a.accumulate ? y[j] + v : v;
+      const float v = out.bias != nullptr ? acc[r][j] + out.bias[first + j] : acc[r][j];
+      y[j] = out.accumulate ? y[j] + v : v;
     }
   }
 }
 
 }  // namespace
 
-void matmul(const MatmulArgs& a) {
+void matmul(const MatmulArgs& call) {
+  check_matmul_args(call);
+  const bool integers = call.input == InputKind::i8 || call.input == InputKind::i8x2;
+  const MatmulArgs a = call.input == InputKind::i8x2 ? doubled(call) : call;
   const PackedShape& s = a.weights->shape;
-  check_matmul_args(a);
   const size_t tile_bytes = s.tile_bytes();
   for (int t = a.tile_begin; t < a.tile_end; ++t) {
     const std::byte* tile = a.weights->data + tile_bytes * static_cast<size_t>(t);
     for (int r = 0; r < a.rows; r += kPanelRows) {
       const int rows = std::min(kPanelRows, a.rows - r);
       float acc[kPanelRows][kTileRows] = {};
-      if (a.input == InputKind::i8) {
+      if (integers) {
         (sums_groups(s) ? int8_group_panel : int8_panel)(a, tile, r, rows, acc);
       } else {
         float_panel(a, tile, r, rows, acc);
@@ -228,7 +230,8 @@ void matmul(const MatmulArgs& a) {
   }
 }
 
-void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out) {
+void quantize_rows(const float* x, int64_t ldx, int rows, int n, const QuantizedRows& out,
+                   float* rest) {
   for (int r = 0; r < rows; ++r) {
     for (int b = 0; b < n / kBlockInputs; ++b) {
       const float* v = x + r * ldx + static_cast<int64_t>(b) * kBlockInputs;
@@ -249,6 +252,8 @@ void quantize_rows(const float* x, int64_t ldx, int rows, int n, const Quantized
         const int q = finite ? static_cast<int>(std::lrintf(v[i] * inverse)) : 0;
         out.q[at * kBlockInputs + i] = static_cast<int8_t>(q);
         sums[i / 16] += q;
+        if (rest != nullptr)
+          rest[at * kBlockInputs + i] = std::fma(-static_cast<float>(q), out.scale[at], v[i]);
       }
       out.sums[at * 2] = sums[0];
       out.sums[at * 2 + 1] = sums[1];

@@ -21,12 +21,13 @@ PF_ISA_INLINE __m256i load_32(const std::byte* p) {
 PF_ISA_INLINE void store_outputs(const MatmulArgs& a, int tile, int row, const __m256* sum) {
   const int first = tile * kTileRows;
   const int n = a.weights->shape.n_out - first;
-  float* y = a.y + row * a.ldy + first;
+  const OutputRow out = output_row(a, row);
+  float* y = out.y + first;
   if (n >= kTileRows) {
     for (int h = 0; h < 2; ++h) {
       __m256 v = sum[h];
-      if (a.bias != nullptr) v = _mm256_add_ps(v, _mm256_loadu_ps(a.bias + first + h * 8));
-      if (a.accumulate) v = _mm256_add_ps(_mm256_loadu_ps(y + h * 8), v);
+      if (out.bias != nullptr) v = _mm256_add_ps(v, _mm256_loadu_ps(out.bias + first + h * 8));
+      if (out.accumulate) v = _mm256_add_ps(_mm256_loadu_ps(y + h * 8), v);
       _mm256_storeu_ps(y + h * 8, v);
     }
     return;
@@ -35,8 +36,8 @@ PF_ISA_INLINE void store_outputs(const MatmulArgs& a, int tile, int row, const _
   _mm256_store_ps(part, sum[0]);
   _mm256_store_ps(part + 8, sum[1]);
   for (int j = 0; j < n; ++j) {
-    const float v = a.bias != nullptr ? part[j] + a.bias[first + j] : part[j];
-    y[j] = a.accumulate ? y[j] + v : v;
+    const float v = out.bias != nullptr ? part[j] + out.bias[first + j] : part[j];
+    y[j] = out.accumulate ? y[j] + v : v;
   }
 }
 

@@ -184,12 +184,17 @@ TEST_P(Elementwise, ExpIsWithinTwoUnitsInTheLastPlace) {
 
 struct Quantized {
   Quantized(const Kernels& k, const std::vector<float>& x, int64_t ldx, int rows, int n)
-      : q(static_cast<size_t>(rows * n)), scale(q.size() / 32), sums(q.size() / 16) {
-    k.quantize_rows(x.data(), ldx, rows, n, {q.data(), scale.data(), sums.data()});
+      : q(static_cast<size_t>(rows * n)),
+        scale(q.size() / 32),
+        sums(q.size() / 16),
+        rest(q.size()) {
+    k.quantize_rows(x.data(), ldx, rows, n, {q.data(), scale.data(), sums.data()}, rest.data());
   }
+  double value(size_t i) const { return q[i] * double{scale[i / 32]}; }
   std::vector<int8_t> q;
   std::vector<float> scale;
   std::vector<int32_t> sums;
+  std::vector<float> rest;
 };
 
 TEST_P(Elementwise, QuantizeRowsKeepsItsPromises) {
@@ -238,6 +243,23 @@ TEST_P(Elementwise, QuantizeRowsEqualsScalarBitForBit) {
   EXPECT_TRUE(std::isnan(got.scale[0]));  // what is not finite must not turn into plain numbers
   EXPECT_TRUE(std::isnan(got.scale[1]));
   EXPECT_TRUE(std::isnan(got.scale[2]));
+}
+
+// What the first quantisation lost, quantised in turn, leaves 1 / (127 * 508) of a block's
+// largest value.
+TEST_P(Elementwise, TwoRowsOfInt8HoldSixteenBits) {
+  const int n = 1536;
+  const std::vector<float> x = random_values(n, 11, 50.0f);
+  const Quantized first(k(), x, n, 1, n);
+  const Quantized second(k(), first.rest, n, 1, n);
+  const Quantized want(*all_kernels()[0], x, n, 1, n);
+  EXPECT_EQ(want.rest, first.rest);
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(first.rest[i], x[i] - first.value(i), 1e-6);
+    float max = 0;
+    for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j) max = std::max(max, std::abs(x[j]));
+    ASSERT_LE(std::abs(first.value(i) + second.value(i) - x[i]), max / 64500) << i;
+  }
 }
 
 }  // namespace

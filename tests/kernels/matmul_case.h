@@ -62,10 +62,11 @@ class Case {
     a.ldx = ldx;
     if (config.input == InputKind::f32) a.x = x.data() + row0 * ldx;
     if (config.input == InputKind::bf16) a.x = x16.data() + row0 * ldx;
-    if (config.input == InputKind::i8) {
-      a.xq = {const_cast<int8_t*>(xq.data()) + static_cast<int64_t>(row0) * n_in,
-              const_cast<float*>(xscale.data()) + static_cast<int64_t>(row0) * (n_in / 32),
-              const_cast<int32_t*>(xsums.data()) + static_cast<int64_t>(row0) * (n_in / 16)};
+    if (const int64_t per_row = config.int8_rows(); per_row > 0) {
+      const int64_t first = row0 * per_row;
+      a.xq = {const_cast<int8_t*>(xq.data()) + first * n_in,
+              const_cast<float*>(xscale.data()) + first * (n_in / 32),
+              const_cast<int32_t*>(xsums.data()) + first * (n_in / 16)};
     }
     a.rows = n;
     a.y = y;
@@ -83,23 +84,10 @@ class Case {
   Expected expected(int row, int out) const {
     constexpr double u = 0x1p-24;
     double sum = 0, magnitude = 0;
-    if (config.input == InputKind::i8) {  // a term is a step: its int8 dot product is exact
-      const int step = std::min(config.group, 32);
-      for (int at = 0; at < n_in; at += step) {
-        double dot = 0, total = 0;
-        for (int i = at; i < at + step; ++i) {
-          const int a = xq[static_cast<size_t>(row) * n_in + i];
-          dot += config.value(q[static_cast<size_t>(out) * n_in + i]) * a;
-          total += a;
-        }
-        const double sa = xscale[static_cast<size_t>(row) * (n_in / 32) + at / 32];
-        const int g = at / config.group;
-        const double t = dot * sa * scale_at(out, g);
-        const double m = total * sa * offset_at(out, g);
-        sum += t + m;
-        magnitude += std::abs(t) + std::abs(m);
-      }
-      return {sum, (2.0 * n_in / step + 4) * u * magnitude};
+    if (const int per_row = config.int8_rows(); per_row > 0) {
+      for (int part = 0; part < per_row; ++part)
+        add_steps(row * per_row + part, out, sum, magnitude);
+      return {sum, (2.0 * n_in / std::min(config.group, 32) + 4) * u * magnitude};
     }
     for (int k = 0; k < n_in; ++k) {
       const double v = x_value[static_cast<size_t>(row) * n_in + k];
@@ -168,6 +156,24 @@ class Case {
   std::vector<int32_t> xsums;
 
  private:
+  // Adds the product of a row of int8: a term is a step, whose dot product is exact.
+  void add_steps(int row, int out, double& sum, double& magnitude) const {
+    const int step = std::min(config.group, 32);
+    for (int at = 0; at < n_in; at += step) {
+      double dot = 0, total = 0;
+      for (int i = at; i < at + step; ++i) {
+        const int a = xq[static_cast<size_t>(row) * n_in + i];
+        dot += config.value(q[static_cast<size_t>(out) * n_in + i]) * a;
+        total += a;
+      }
+      const double sa = xscale[static_cast<size_t>(row) * (n_in / 32) + at / 32];
+      const int g = at / config.group;
+      const double t = dot * sa * scale_at(out, g);
+      const double m = total * sa * offset_at(out, g);
+      sum += t + m;
+      magnitude += std::abs(t) + std::abs(m);
+    }
+  }
   void make_weights(Numbers numbers) {
     if (!config.quantised()) {
       weights.resize(static_cast<size_t>(n_out) * n_in);
@@ -215,9 +221,10 @@ class Case {
 
   void make_inputs(Numbers numbers) {
     const auto n = static_cast<size_t>(n_in);
-    const auto m = static_cast<size_t>(rows);
-    if (config.input == InputKind::i8) {
+    auto m = static_cast<size_t>(rows);
+    if (config.int8_rows() > 0) {
       ldx = n_in;
+      m *= static_cast<size_t>(config.int8_rows());
       xq.resize(m * n);
       xscale.resize(m * n / 32);
       xsums.assign(m * n / 16, 0);

@@ -53,9 +53,11 @@ struct Config {
                                    : std::ldexp(1 + mantissa / 8.0, exponent - 7);
     return code >= 128 ? -v : v;
   }
+  // Rows of int8 an input row has; 0: it is not int8.
+  int int8_rows() const { return input == InputKind::i8 ? 1 : input == InputKind::i8x2 ? 2 : 0; }
   std::string name() const {
     const char* kinds[] = {"f32", "f16", "bf16", "w8", "w4", "t4", "fp8"};
-    const char* inputs[] = {"f32", "bf16", "i8"};
+    const char* inputs[] = {"f32", "bf16", "i8", "i8x2"};
     std::string s = kinds[static_cast<int>(kind)];
     s += std::string("_x_") + inputs[static_cast<int>(input)];
     if (quantised()) {
@@ -80,7 +82,7 @@ inline std::vector<Config> all_configs() {
   for (const int group : {16, 32, 64, 128, 160}) {
     for (const bool f16 : {false, true}) {
       for (PackKind kind : {PackKind::w8, PackKind::w4}) {
-        for (InputKind input : {InputKind::f32, InputKind::i8}) {
+        for (InputKind input : {InputKind::f32, InputKind::i8, InputKind::i8x2}) {
           all.push_back({kind, input, group, false, f16});
           all.push_back({kind, input, group, true, f16});
           all.push_back({kind, input, group, false, f16, true});
@@ -88,6 +90,7 @@ inline std::vector<Config> all_configs() {
       }
       all.push_back({PackKind::t4, InputKind::f32, group, false, f16});
       all.push_back({PackKind::t4, InputKind::i8, group, false, f16, false, true});
+      all.push_back({PackKind::t4, InputKind::i8x2, group, false, f16, false, true});
       all.push_back({PackKind::fp8, InputKind::f32, group, false, f16});
     }
   }

@@ -1,5 +1,6 @@
 // The input of a matmul in the forms its weights read: float32 (rounded to --dtype), bfloat16, int8
-// with scales; once for each order in which some of the weights want them (Matrix::arrangements).
+// with scales, twice int8; once for each order in which some of the weights want them
+// (Matrix::arrangements).
 #pragma once
 
 #include "backend/cpu/weights.h"
@@ -20,7 +21,8 @@ class Inputs {
 
  private:
   void set_forms(const Arrangement& forms, int64_t plane, int64_t n_in, int64_t r, float* row);
-  kernels::QuantizedRows quantized(int64_t plane, int64_t n_in, int64_t r) const;
+  void quantize_twice(int64_t plane, int64_t n_in, int64_t r, const float* row) const;
+  kernels::QuantizedRows quantized(int64_t plane, bool two, int64_t at) const;
   float* f32(int64_t plane) const { return f32_.data() + plane * plane_; }
   uint16_t* bf16(int64_t plane) const {
     return reinterpret_cast<uint16_t*>(bf16_.data()) + plane * plane_;

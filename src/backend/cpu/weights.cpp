@@ -60,7 +60,10 @@ PackedShape shape_of(const MatrixSource& source, const PackOptions& options) {
 Result<InputKind> input_of(const MatrixSource& source, PackKind kind, const PackOptions& options) {
   if (const QuantSource* q = source.quant()) {
     PF_ASSIGN(const Activations a, resolve_activations(*q, options.activations));
-    return a == Activations::int8 ? InputKind::i8 : InputKind::f32;
+    if (a == Activations::int8) return InputKind::i8;
+    // 16 bits where the type has no more: integer products are exact and much faster than float32.
+    const bool integers = kernels::takes_int8(kind, q->table.data());
+    return integers && options.dtype != DType::f32 ? InputKind::i8x2 : InputKind::f32;
   }
   return kind == PackKind::bf16 && options.dtype == DType::bf16 ? InputKind::bf16 : InputKind::f32;
 }
@@ -148,6 +151,7 @@ Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const Pac
     inputs.f32 |= s.input == InputKind::f32;
     inputs.bf16 |= s.input == InputKind::bf16;
     inputs.i8 |= s.input == InputKind::i8;
+    inputs.i8x2 |= s.input == InputKind::i8x2;
     s.column = m.n_out;
     PF_ASSIGN(s.memory, Pages::allocate(s.packed.shape.bytes()));
     s.packed.data = s.memory.data();

@@ -23,7 +23,7 @@ struct Segment {
 // An order of the inputs that some segments read them in (act-order), and the forms they need.
 struct Arrangement {
   std::vector<int32_t> order;  // input j is the source's input order[j]; empty: as they are
-  bool f32 = false, bf16 = false, i8 = false;
+  bool f32 = false, bf16 = false, i8 = false, i8x2 = false;
 };
 
 struct Matrix {
