@@ -82,6 +82,8 @@ void add_pressure(CLI::App& app, EngineOptions& e) {
   count(app, "--kv-spill-bytes", e.kv_spill_bytes, 0, "most bytes there (default 4G)");
 }
 
+}  // namespace
+
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
   add_precision(app, e.dtype, e.quantization, e.activations);
@@ -109,6 +111,8 @@ void add_engine(CLI::App& app, EngineOptions& e) {
   add_compression(app, e);
   app.option_defaults()->group("Options");
 }
+
+namespace {
 
 Status add_bias(Text text, SamplingOptions& s) {
   const size_t colon = text.find(':');
@@ -219,34 +223,6 @@ void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
               "leave special tokens out of the text (default)");
   add_penalties(app, s, given);
   app.option_defaults()->group("Options");
-}
-
-void add_serve(CLI::App& app, ServeCommand& c) {
-  c.engine.enable_prefix_caching = true;
-  add_engine(app, c.engine);
-  text_flag(app, "--served-model-name", c.engine.served_model_name,
-            "name in requests and answers; default: the file's or folder's name");
-  text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
-  integer(app, "--min-kv-interval", c.min_kv_interval, 1, 1 << 20,
-          "least kv.interval that a request may ask for");
-  word(app, "--max-kv-cost", c.max_kv_cost, {"linear", "quadratic"},
-       "most expensive policies that a request may ask for; linear refuses rkv");
-  integer(app, "--port", c.port, 0, 65535, "port (default 8000); 0 = any free one");
-  flag(app, "--api-key", "clients must send this key; also PAGEFOLD_API_KEY",
-       [&c](Text text) -> Status {
-         if (text.empty()) return bad_input("the key is empty");
-         c.api_key = text;
-         return ok_status();
-       })
-      ->envname("PAGEFOLD_API_KEY");
-  word(app, "--tool-call-parser", c.tool_call_parser,
-       {"auto", "hermes", "llama3_json", "mistral", "none"},
-       "how the model writes calls of tools; auto = by its chat template");
-  switch_flag(app, "enable-auto-tool-choice", c.auto_tool_choice,
-              "look for calls when tool_choice is auto (default on)");
-  word(app, "--reasoning-parser", c.reasoning_parser, {"auto", "deepseek_r1", "qwen3", "none"},
-       "how the model marks its reasoning; auto = by its chat template");
-  add_json(app, c.json, "print one JSON object with the server's limits before it listens");
 }
 
 void add_generate(CLI::App& app, GenerateCommand& c) {

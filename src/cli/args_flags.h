@@ -136,6 +136,10 @@ inline void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
   });
 }
 
+// What an engine is made of (args.cpp).
+void add_engine(CLI::App& app, EngineOptions& options);
+// The subcommand `serve` (args_serve.cpp).
+void add_serve(CLI::App& app, ServeCommand& command);
 // The subcommand `quantize` (args_quantize.cpp).
 void add_quantize(CLI::App& app, QuantizeCommand& command);
 // The subcommand `calc` (args_calc.cpp).

@@ -146,36 +146,60 @@ bool OpenAiApi::authorized(const HttpRequest& request) const {
   return equal_in_constant_time(options_.api_key, bearer ? value.substr(7) : "");
 }
 
+bool OpenAiApi::allows_origin(std::string_view origin) const {
+  return !origin.empty() &&
+         std::any_of(options_.allowed_origins.begin(), options_.allowed_origins.end(),
+                     [&](const std::string& a) { return a == "*" || a == origin; });
+}
+
+// With allowed origins, CORS (the Fetch standard) is put around the routes. The answer depends on
+// the Origin, so caches are told; credentials other than the Authorization header are not allowed.
 void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
+  const std::string origin(request.header("Origin"));
+  if (options_.allowed_origins.empty()) return route(request, responder);
+  responder->add_header("Vary", "Origin");
+  if (!allows_origin(origin)) return route(request, responder);
+  responder->add_header("Access-Control-Allow-Origin", origin);
+  responder->add_header("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, traceparent");
+  if (request.method == "OPTIONS") {
+    responder->add_header("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    responder->add_header("Access-Control-Allow-Headers",
+                          "Authorization, Content-Type, X-Request-Id, traceparent");
+    responder->add_header("Access-Control-Max-Age", "600");
+  }
+  route(request, responder);
+}
+
+void OpenAiApi::route(const HttpRequest& request, const ResponderPtr& responder) {
   const std::string_view path = request.path();
-  const auto route = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
+  const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
     return r.path == path ||
            (r.path.ends_with('/') && path.size() > r.path.size() && path.starts_with(r.path));
   });
-  if (route == kRoutes.end()) {
+  if (found == kRoutes.end()) {
     return send_error(*responder,
                       {.status = 404, .message = "There is no such path.", .param = {}});
   }
-  hits_[static_cast<size_t>(route - kRoutes.begin())].fetch_add(1, std::memory_order_relaxed);
+  hits_[static_cast<size_t>(found - kRoutes.begin())].fetch_add(1, std::memory_order_relaxed);
   if (request.method == "OPTIONS") {
-    return responder->send(204, {{"Allow", std::string(route->methods)}}, "");
+    return responder->send(204, {{"Allow", std::string(found->methods)}}, "");
   }
-  if (!options_.api_key.empty() && !route->open && !authorized(request)) {
+  if (!options_.api_key.empty() && !found->open && !authorized(request)) {
     return responder->send(401,
                            {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}},
                            R"({"error":"Unauthorized"})");
   }
   // Methods are listed with ", "; a method from the wire has no space or comma in it.
-  if (fmt::format(", {},", route->methods).find(fmt::format(" {},", request.method)) ==
+  if (fmt::format(", {},", found->methods).find(fmt::format(" {},", request.method)) ==
       std::string::npos) {
     const ApiError e{.status = 405,
-                     .message = fmt::format("This path answers {} only.", route->methods),
+                     .message = fmt::format("This path answers {} only.", found->methods),
                      .param = {}};
     return responder->send(
-        405, {{"Content-Type", "application/json"}, {"Allow", std::string(route->methods)}},
+        405, {{"Content-Type", "application/json"}, {"Allow", std::string(found->methods)}},
         e.body());
   }
-  (this->*route->answer)(request, responder);
+  (this->*found->answer)(request, responder);
 }
 
 // Checks the body, turns it into Parsed by `parse` (on the worker when it is long), then calls
@@ -269,17 +293,21 @@ void OpenAiApi::one_model(const HttpRequest& request, const ResponderPtr& r) {
 }
 
 void OpenAiApi::completions(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<CompletionRequest>(request, r, &parse_completion,
-                                [this](CompletionRequest parsed, const ResponderPtr& to) {
-                                  AnswerJob::start(model_, engine_, std::move(parsed), to);
-                                });
+  parse_then<CompletionRequest>(
+      request, r, &parse_completion,
+      [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
+        parsed.id = id;
+        AnswerJob::start(model_, engine_, std::move(parsed), to);
+      });
 }
 
 void OpenAiApi::chat(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<CompletionRequest>(request, r, &parse_chat,
-                                [this](CompletionRequest parsed, const ResponderPtr& to) {
-                                  AnswerJob::start(model_, engine_, std::move(parsed), to);
-                                });
+  parse_then<CompletionRequest>(
+      request, r, &parse_chat,
+      [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
+        parsed.id = id;
+        AnswerJob::start(model_, engine_, std::move(parsed), to);
+      });
 }
 
 void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
