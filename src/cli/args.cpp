@@ -328,14 +328,15 @@ Status check_together(const Action& action) {
 
 // CLI11's words where they name the place and what is wrong with it, our own elsewhere. first: the
 // first word of the line.
-Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& first) {
+Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& first,
+                const ConfigPlaces& places) {
   if (app.get_subcommands().empty()) {
     std::string names;
     for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
       names += (names.empty() ? "" : ", ") + sub->get_name();
     }
     if (first.empty()) return bad_input("a subcommand is needed: {}", names);
-    if (!first.starts_with("--log-level")) {
+    if (!first.starts_with("--log-level") && !first.starts_with("--config")) {
       return bad_input("'{}': no such {}; the subcommands are: {}", first,
                        first.starts_with('-') ? "option before a subcommand" : "subcommand", names);
     }
@@ -345,6 +346,8 @@ Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& fir
   if (text.ends_with(kMissing)) {
     text.replace(text.size() - kMissing.size(), kMissing.size(), ": its value is missing");
   }
+  const auto place = places.find(text.substr(0, text.find(':')));
+  if (place != places.end()) text = place->second + ": " + text;
   return bad_input("{}", text);
 }
 
@@ -352,11 +355,13 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   CLI::App app{"pagefold: serves language models with a paged, compressible KV cache", "pagefold"};
   ParsedArgs parsed;
   Commands c;
+  ConfigPlaces places;
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", "pagefold " PAGEFOLD_VERSION);
   word(app, "--log-level", parsed.log_level, {"debug", "info", "warn", "error", "off"},
        "least level of log lines on stderr");
+  add_config(app, places);
   add_serve(*app.add_subcommand("serve", "OpenAI-compatible HTTP server"), c.serve);
   add_generate(*app.add_subcommand("generate", "go on from one prompt"), c.generate);
   add_chat(*app.add_subcommand("chat", "talk with a model in the terminal"), c.chat);
@@ -392,14 +397,17 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
     app.parse(std::move(args));
   } catch (const CLI::CallForHelp&) {
     std::string text = app.help();
-    for (auto* sub : app.get_subcommands()) text = sub->help("pagefold");
+    for (auto* sub : app.get_subcommands()) {
+      text = sub->help("pagefold") +
+             "\n--config FILE (TOML, keys are flags) and --log-level LEVEL work here, too.\n";
+    }
     // How CLI11 says that --no-NAME sets false.
     for (size_t at; (at = text.find("{false}")) != std::string::npos;) text.erase(at, 7);
     return ParsedArgs{ShowText{text}, parsed.log_level};
   } catch (const CLI::CallForVersion& e) {
     return ParsedArgs{ShowText{std::string(e.what()) + "\n"}, parsed.log_level};
   } catch (const CLI::Error& e) {
-    return fault_of(app, e, first);
+    return fault_of(app, e, first, places);
   }
   if (c.reclaim.kv_heads == 0) c.reclaim.kv_heads = c.reclaim.layout == "shared" ? 8 : 1;
   parsed.action = chosen(app, c);
