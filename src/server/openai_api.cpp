@@ -11,6 +11,8 @@
 #include "server/calc_api.h"
 #include "server/metrics_text.h"
 #include "server/openai_answer.h"
+#include "server/request_ids.h"
+#include "server/responses.h"
 
 namespace pagefold {
 namespace {
@@ -54,7 +56,7 @@ std::string percent_decoded(std::string_view text) {
 // Whether the body may ask for a grammar: making one can take a while.
 bool may_constrain(std::string_view body) {
   for (const std::string_view word :
-       {"response_format", "guided_", "structured_outputs", "tool_choice"}) {
+       {"response_format", "json_", "guided_", "structured_outputs", "tool_choice"}) {
     if (body.find(word) != std::string_view::npos) return true;
   }
   return false;
@@ -125,7 +127,7 @@ const std::array<OpenAiApi::Route, 14> OpenAiApi::kRoutes = {{
     {"/tokenize", "POST, OPTIONS", false, &OpenAiApi::tokenize},
     {"/detokenize", "POST, OPTIONS", false, &OpenAiApi::detokenize},
     {"/v1/embeddings", "POST, OPTIONS", false, &OpenAiApi::not_offered},
-    {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::not_offered},
+    {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::responses},
     {"/v1/audio/", "POST, OPTIONS", false, &OpenAiApi::not_offered},  // a prefix
     {"/api/calc", "GET, HEAD, POST, OPTIONS", false, &OpenAiApi::calc},
 }};
@@ -310,6 +312,17 @@ void OpenAiApi::chat(const HttpRequest& request, const ResponderPtr& r) {
       });
 }
 
+void OpenAiApi::responses(const HttpRequest& request, const ResponderPtr& r) {
+  parse_then<ResponsesRequest>(
+      request, r, &parse_responses,
+      [this, id = request.id.empty() ? new_id("") : request.id](ResponsesRequest parsed,
+                                                                const ResponderPtr& to) {
+        parsed.chat.id = id;
+        AnswerJob::start(model_, engine_, std::move(parsed.chat),
+                         responses_responder(to, std::move(parsed.echo), model_.names.front(), id));
+      });
+}
+
 void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
   parse_then<std::string>(
       request, r, &answer_tokenize,
@@ -317,13 +330,11 @@ void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
 }
 
 void OpenAiApi::not_offered(const HttpRequest& request, const ResponderPtr& r) {
-  const std::string_view what = request.path().starts_with("/v1/embeddings")  ? "Embeddings are"
-                                : request.path().starts_with("/v1/responses") ? "/v1/responses is"
-                                                                              : "Audio is";
+  const bool embeddings = request.path().starts_with("/v1/embeddings");
   send_error(*r, {.status = 501,
                   .message = fmt::format("{} not offered by this server; it has "
-                                         "/v1/chat/completions and /v1/completions.",
-                                         what),
+                                         "/v1/chat/completions, /v1/completions and /v1/responses.",
+                                         embeddings ? "Embeddings are" : "Audio is"),
                   .param = {}});
 }
 

@@ -1,7 +1,7 @@
 // The routes: which path is answered by what. START READING HERE.
 //
 //   GET  /health /ping /version /metrics /v1/models /v1/models/NAME
-//   POST /v1/completions /v1/chat/completions /tokenize /detokenize
+//   POST /v1/completions /v1/chat/completions /v1/responses /tokenize /detokenize
 //   /v1/embeddings and the like are refused by name: the model writes text
 //   GET, POST /api/calc
 //
@@ -60,6 +60,7 @@ class OpenAiApi final : public HttpHandler {
   void one_model(const HttpRequest& request, const ResponderPtr& r);
   void completions(const HttpRequest& request, const ResponderPtr& r);
   void chat(const HttpRequest& request, const ResponderPtr& r);
+  void responses(const HttpRequest& request, const ResponderPtr& r);
   void tokenize(const HttpRequest& request, const ResponderPtr& r);
   void detokenize(const HttpRequest& request, const ResponderPtr& r);
   void not_offered(const HttpRequest& request, const ResponderPtr& r);
