@@ -82,6 +82,8 @@ void add_pressure(CLI::App& app, EngineOptions& e) {
   count(app, "--kv-spill-bytes", e.kv_spill_bytes, 0, "most bytes there (default 4G)");
 }
 
+}  // namespace
+
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
   add_precision(app, e.dtype, e.quantization, e.activations);
@@ -109,6 +111,8 @@ void add_engine(CLI::App& app, EngineOptions& e) {
   add_compression(app, e);
   app.option_defaults()->group("Options");
 }
+
+namespace {
 
 Status add_bias(Text text, SamplingOptions& s) {
   const size_t colon = text.find(':');
@@ -221,34 +225,6 @@ void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
   app.option_defaults()->group("Options");
 }
 
-void add_serve(CLI::App& app, ServeCommand& c) {
-  c.engine.enable_prefix_caching = true;
-  add_engine(app, c.engine);
-  text_flag(app, "--served-model-name", c.engine.served_model_name,
-            "name in requests and answers; default: the file's or folder's name");
-  text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
-  integer(app, "--min-kv-interval", c.min_kv_interval, 1, 1 << 20,
-          "least kv.interval that a request may ask for");
-  word(app, "--max-kv-cost", c.max_kv_cost, {"linear", "quadratic"},
-       "most expensive policies that a request may ask for; linear refuses rkv");
-  integer(app, "--port", c.port, 0, 65535, "port (default 8000); 0 = any free one");
-  flag(app, "--api-key", "clients must send this key; also PAGEFOLD_API_KEY",
-       [&c](Text text) -> Status {
-         if (text.empty()) return bad_input("the key is empty");
-         c.api_key = text;
-         return ok_status();
-       })
-      ->envname("PAGEFOLD_API_KEY");
-  word(app, "--tool-call-parser", c.tool_call_parser,
-       {"auto", "hermes", "llama3_json", "mistral", "none"},
-       "how the model writes calls of tools; auto = by its chat template");
-  switch_flag(app, "enable-auto-tool-choice", c.auto_tool_choice,
-              "look for calls when tool_choice is auto (default on)");
-  word(app, "--reasoning-parser", c.reasoning_parser, {"auto", "deepseek_r1", "qwen3", "none"},
-       "how the model marks its reasoning; auto = by its chat template");
-  add_json(app, c.json, "print one JSON object with the server's limits before it listens");
-}
-
 void add_generate(CLI::App& app, GenerateCommand& c) {
   c.sampling.max_tokens = 256;
   add_engine(app, c.engine);
@@ -352,14 +328,15 @@ Status check_together(const Action& action) {
 
 // CLI11's words where they name the place and what is wrong with it, our own elsewhere. first: the
 // first word of the line.
-Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& first) {
+Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& first,
+                const ConfigPlaces& places) {
   if (app.get_subcommands().empty()) {
     std::string names;
     for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
       names += (names.empty() ? "" : ", ") + sub->get_name();
     }
     if (first.empty()) return bad_input("a subcommand is needed: {}", names);
-    if (!first.starts_with("--log-level")) {
+    if (!first.starts_with("--log-level") && !first.starts_with("--config")) {
       return bad_input("'{}': no such {}; the subcommands are: {}", first,
                        first.starts_with('-') ? "option before a subcommand" : "subcommand", names);
     }
@@ -369,6 +346,8 @@ Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& fir
   if (text.ends_with(kMissing)) {
     text.replace(text.size() - kMissing.size(), kMissing.size(), ": its value is missing");
   }
+  const auto place = places.find(text.substr(0, text.find(':')));
+  if (place != places.end()) text = place->second + ": " + text;
   return bad_input("{}", text);
 }
 
@@ -376,11 +355,13 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   CLI::App app{"pagefold: serves language models with a paged, compressible KV cache", "pagefold"};
   ParsedArgs parsed;
   Commands c;
+  ConfigPlaces places;
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", "pagefold " PAGEFOLD_VERSION);
   word(app, "--log-level", parsed.log_level, {"debug", "info", "warn", "error", "off"},
        "least level of log lines on stderr");
+  add_config(app, places);
   add_serve(*app.add_subcommand("serve", "OpenAI-compatible HTTP server"), c.serve);
   add_generate(*app.add_subcommand("generate", "go on from one prompt"), c.generate);
   add_chat(*app.add_subcommand("chat", "talk with a model in the terminal"), c.chat);
@@ -416,14 +397,17 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
     app.parse(std::move(args));
   } catch (const CLI::CallForHelp&) {
     std::string text = app.help();
-    for (auto* sub : app.get_subcommands()) text = sub->help("pagefold");
+    for (auto* sub : app.get_subcommands()) {
+      text = sub->help("pagefold") +
+             "\n--config FILE (TOML, keys are flags) and --log-level LEVEL work here, too.\n";
+    }
     // How CLI11 says that --no-NAME sets false.
     for (size_t at; (at = text.find("{false}")) != std::string::npos;) text.erase(at, 7);
     return ParsedArgs{ShowText{text}, parsed.log_level};
   } catch (const CLI::CallForVersion& e) {
     return ParsedArgs{ShowText{std::string(e.what()) + "\n"}, parsed.log_level};
   } catch (const CLI::Error& e) {
-    return fault_of(app, e, first);
+    return fault_of(app, e, first, places);
   }
   if (c.reclaim.kv_heads == 0) c.reclaim.kv_heads = c.reclaim.layout == "shared" ? 8 : 1;
   parsed.action = chosen(app, c);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -136,6 +137,13 @@ inline void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
   });
 }
 
+// --config (args_config.cpp). places: where each flag stands that the file sets, "FILE:LINE".
+using ConfigPlaces = std::map<std::string, std::string>;
+void add_config(CLI::App& app, ConfigPlaces& places);
+// What an engine is made of (args.cpp).
+void add_engine(CLI::App& app, EngineOptions& options);
+// The subcommand `serve` (args_serve.cpp).
+void add_serve(CLI::App& app, ServeCommand& command);
 // The subcommand `quantize` (args_quantize.cpp).
 void add_quantize(CLI::App& app, QuantizeCommand& command);
 // The subcommand `calc` (args_calc.cpp).

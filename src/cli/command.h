@@ -30,6 +30,11 @@ struct ServeCommand {
   std::string api_key;
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
   bool auto_tool_choice = true;
+  std::string ssl_certfile, ssl_keyfile;
+  std::vector<std::string> allowed_origins;
+  int max_connections = 1024;
+  size_t max_body_bytes = 4 << 20;
+  int drain_timeout = 30;  // seconds
   bool json = false;
 };
 // Sampling flags that were given; the model's defaults fill the others.

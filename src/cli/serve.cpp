@@ -33,7 +33,8 @@ void print_examples(const LoadedModel& model, const ServerOptions& options) {
   const std::string key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
   const bool v6 = options.host.find(':') != std::string::npos;
   const std::string host = v6 ? "[" + options.host + "]" : options.host;
-  const std::string url = fmt::format("http://{}:{}", host, options.port);
+  const std::string url =
+      fmt::format("http{}://{}:{}", options.ssl_certfile.empty() ? "" : "s", host, options.port);
   const std::string body =
       model.chat_template
           ? R"(/v1/chat/completions -H 'Content-Type: application/json' -d '{"messages": [{"role": "user", "content": "Name the capital of France."}]}')"
@@ -46,6 +47,12 @@ Status start_and_serve(const ServeCommand& command) {
   options.host = command.host;
   options.port = static_cast<uint16_t>(command.port);
   options.api_key = command.api_key;
+  options.ssl_certfile = command.ssl_certfile;
+  options.ssl_keyfile = command.ssl_keyfile;
+  options.allowed_origins = command.allowed_origins;
+  options.max_connections = command.max_connections;
+  options.max_body_bytes = command.max_body_bytes;
+  options.drain_timeout = std::chrono::seconds(command.drain_timeout);
   PF_TRY(check_address(options));
   EngineOptions engine = command.engine;
   PF_ASSIGN(engine.model, resolve_model(engine.model));

@@ -17,6 +17,8 @@ struct HttpRequest {
   std::string target;  // path and query, as sent
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  // The client's X-Request-Id where it is usable, else a new one. The server puts it on the answer.
+  std::string id;
 
   std::string_view path() const;  // target up to '?'
   // First value of a header, "" if absent; the name's case does not matter.
@@ -32,6 +34,8 @@ class Responder {
  public:
   virtual ~Responder() = default;
 
+  // Goes with the answer, whoever gives it; before it begins.
+  virtual void add_header(std::string_view name, std::string_view value) = 0;
   virtual void send(int status, HttpHeaders headers, std::string body) = 0;
   virtual void begin_stream(int status, HttpHeaders headers) = 0;
   virtual void write(std::string_view chunk) = 0;

@@ -7,28 +7,24 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <optional>
 
-#include "base/log.h"
+#include "server/http_parser.h"
+#include "server/http_stream.h"
+#include "server/request_ids.h"
+#include "server/request_log.h"
 
 // g++ 12 miscompiles some coroutines whose co_await sits inside a condition or another expression
 // (seen: a trap in place of the resume path), so here every co_await is its own statement.
 namespace pagefold {
 namespace {
 
-namespace http = boost::beast::http;
 using boost::system::error_code;
 using net::ip::tcp;
 using namespace net::experimental::awaitable_operators;
-using Parser = http::request_parser<http::string_body>;
 constexpr auto as_result = net::as_tuple(net::use_awaitable);
 
 constexpr size_t kMaxPipelined = 64 << 10;  // bytes read ahead while an answer is being made
+constexpr size_t kReadSize = 4096, kBodyReadSize = 64 << 10;
 constexpr std::chrono::seconds kLinger{2};
 
 void set_option(int fd, int level, int name, int value) {
@@ -36,65 +32,44 @@ void set_option(int fd, int level, int name, int value) {
   static_cast<void>(setsockopt(fd, level, name, &value, sizeof value));
 }
 
-// The HTTP status for a message that cannot be read; nullopt: nobody is left to tell.
-std::optional<int> status_of(error_code ec) {
-  if (ec == http::error::header_limit) return 431;
-  if (ec == http::error::body_limit) return 413;
-  if (ec == http::error::end_of_stream || ec == http::error::partial_message) return std::nullopt;
-  static const auto& parse_errors = http::make_error_code(http::error::bad_method).category();
-  if (ec.category() == parse_errors) return 400;
-  return std::nullopt;
-}
-
-std::string_view reason_of(int status) {
-  switch (status) {
-    case 413:
-      return "The request body is larger than this server accepts.";
-    case 431:
-      return "The request headers are larger than this server accepts.";
-    default:
-      return "The message is not valid HTTP/1.1.";
-  }
-}
-
 }  // namespace
 
 struct HttpConnection::Impl {
   Impl(HttpContext& c, tcp::socket s, Strand st)
-      : context(c),
-        io(c.io),
-        strand(std::move(st)),
-        socket(std::move(s)),
-        buffer(c.options.max_header_bytes + kMaxPipelined) {}
+      : context(c), io(c.io), strand(std::move(st)), stream(std::move(s), c.tls.get()) {}
 
   HttpContext& context;
   IoContext io;
   Strand strand;
-  tcp::socket socket;
-  boost::beast::flat_buffer buffer;
+  HttpStream stream;
+  std::string in;                    // came and is not used yet
   std::atomic<int64_t> deadline{0};  // steady milliseconds; 0: none
-  bool idle = true;                  // waits for the first byte of a request
+  std::atomic<bool> idle{true};      // waits for the first byte of a request
 
   void expect_within(std::chrono::milliseconds time) { deadline = now_ms() + time.count(); }
   void expect_nothing() { deadline = 0; }
   void close() {
     error_code ignored;
-    socket.close(ignored);
+    stream.socket().close(ignored);
   }
   void set_socket_options();
+  net::awaitable<bool> handshake();
+  net::awaitable<bool> read_more(size_t most);
   net::awaitable<bool> first_byte();
   net::awaitable<bool> one_request();
-  net::awaitable<bool> read_body(Parser& parser);
+  net::awaitable<bool> read_request(HttpParser& parser);
   net::awaitable<bool> answer(HttpRequest request, Exchange::Wire wire);
   net::awaitable<bool> produce(std::shared_ptr<Exchange> exchange);
   net::awaitable<void> watch();
   net::awaitable<bool> write_all(std::string bytes, Exchange* exchange);
   net::awaitable<void> reject(int status, std::string message);
   net::awaitable<void> linger();
+  net::awaitable<void> finish();
 };
 
 void HttpConnection::Impl::set_socket_options() {
   error_code ignored;
+  tcp::socket& socket = stream.socket();
   socket.set_option(tcp::no_delay(true), ignored);
   socket.set_option(net::socket_base::keep_alive(true), ignored);
   const int fd = socket.native_handle();
@@ -107,31 +82,51 @@ void HttpConnection::Impl::set_socket_options() {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
 }
 
-net::awaitable<bool> HttpConnection::Impl::first_byte() {
-  if (buffer.size() > 0) co_return true;  // pipelined
-  if (context.stopping) co_return false;
-  idle = true;
-  expect_within(context.options.idle_timeout);
-  const auto [ec, n] = co_await socket.async_read_some(buffer.prepare(4096), as_result);
-  idle = false;
-  if (ec) co_return false;
-  buffer.commit(n);
-  co_return true;
+net::awaitable<bool> HttpConnection::Impl::handshake() {
+  expect_within(context.options.request_timeout);
+  const bool ok = co_await stream.handshake();
+  co_return ok;
 }
 
-net::awaitable<bool> HttpConnection::Impl::read_body(Parser& parser) {
-  if (parser.is_done()) co_return true;
-  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    const bool ok = co_await write_all(std::string("HTTP/1.1 100 Continue\r\n\r\n"), nullptr);
-    if (!ok) co_return false;
-    expect_within(context.options.request_timeout);
+// Appends to `in`; false: the client has left.
+net::awaitable<bool> HttpConnection::Impl::read_more(size_t most) {
+  const size_t before = in.size();
+  in.resize(before + most);
+  const auto [ec, n] = co_await stream.read_some(net::buffer(in.data() + before, most));
+  in.resize(before + (ec ? 0 : n));
+  co_return !ec;
+}
+
+net::awaitable<bool> HttpConnection::Impl::first_byte() {
+  if (!in.empty()) co_return true;  // pipelined
+  idle = true;
+  // While the server drains, whoever asks here still gets an answer: 503.
+  expect_within(context.options.idle_timeout);
+  const bool ok = co_await read_more(kReadSize);
+  idle = false;
+  co_return ok;
+}
+
+// One whole request; false: it was refused, or the client has left.
+net::awaitable<bool> HttpConnection::Impl::read_request(HttpParser& parser) {
+  bool continued = false;
+  for (;;) {
+    in.erase(0, parser.feed(in));
+    if (parser.failed()) {
+      co_await reject(parser.fault().status, std::string(parser.fault().message));
+      co_return false;
+    }
+    if (parser.done()) co_return true;
+    if (!in.empty()) continue;  // the head ends here, its body follows
+    if (parser.head_done() && parser.expects_continue() && !continued) {
+      continued = true;
+      const bool sent = co_await write_all(std::string("HTTP/1.1 100 Continue\r\n\r\n"), nullptr);
+      if (!sent) co_return false;
+      expect_within(context.options.request_timeout);
+    }
+    const bool more = co_await read_more(parser.head_done() ? kBodyReadSize : kReadSize);
+    if (!more) co_return false;
   }
-  const auto [ec, n] = co_await http::async_read(socket, buffer, parser, as_result);
-  if (!ec) co_return true;
-  if (const auto status = status_of(ec)) {
-    co_await reject(*status, std::string(reason_of(*status)));
-  }
-  co_return false;
 }
 
 // One request and its answer; false ends the connection.
@@ -139,40 +134,32 @@ net::awaitable<bool> HttpConnection::Impl::one_request() {
   bool ok = co_await first_byte();
   if (!ok) co_return false;
   expect_within(context.options.request_timeout);
-  auto parser = std::make_unique<Parser>();
-  parser->header_limit(static_cast<uint32_t>(context.options.max_header_bytes));
-  parser->body_limit(context.options.max_body_bytes);
-  const auto [ec, n] = co_await http::async_read_header(socket, buffer, *parser, as_result);
-  if (ec) {
-    if (const auto status = status_of(ec)) {
-      co_await reject(*status, std::string(reason_of(*status)));
-    }
-    co_return false;
-  }
-  ok = co_await read_body(*parser);
+  auto parser = std::make_unique<HttpParser>(
+      HttpParser::Limits{.max_header_bytes = context.options.max_header_bytes,
+                         .max_body_bytes = context.options.max_body_bytes});
+  ok = co_await read_request(*parser);
   if (!ok) co_return false;
   expect_nothing();
-
-  auto& message = parser->get();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  request.target = std::string(message.target());
-  for (const auto& field : message) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
-  request.body = std::move(message.body());
-  const Exchange::Wire wire{.http10 = message.version() < 11,
-                            .keep_alive = message.keep_alive() && !context.stopping,
-                            .head = request.method == "HEAD"};
+  HttpRequest request = std::move(parser->request());
+  const std::string_view id = request.header("X-Request-Id");
+  request.id = usable_request_id(id) ? std::string(id) : new_id("");
+  Exchange::Wire wire{.http10 = parser->http10(),
+                      .keep_alive = parser->keep_alive() && !context.stopping,
+                      .head = request.method == "HEAD",
+                      .headers = {{"X-Request-Id", request.id}}};
+  const std::string_view trace = request.header("traceparent");
+  if (valid_traceparent(trace)) wire.headers.emplace_back("traceparent", trace);
   parser.reset();
-  ok = co_await answer(std::move(request), wire);
+  ok = co_await answer(std::move(request), std::move(wire));
   co_return ok;
 }
 
 net::awaitable<bool> HttpConnection::Impl::answer(HttpRequest request, Exchange::Wire wire) {
-  auto exchange = std::make_shared<Exchange>(io, strand, wire, context.options.max_queued_bytes);
+  const RequestLog line(request, wire.headers);
+  auto exchange =
+      std::make_shared<Exchange>(io, strand, std::move(wire), context.options.max_queued_bytes);
   if (context.stopping) {
-    exchange->send(503, {{"Content-Type", "application/json"}},
+    exchange->send(503, {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
                    context.handler.error_body(503, "The server is stopping."));
   } else {
     context.handler.handle(std::move(request), exchange);
@@ -180,6 +167,7 @@ net::awaitable<bool> HttpConnection::Impl::answer(HttpRequest request, Exchange:
   const auto outcome = co_await (produce(exchange) || watch());
   const bool complete = outcome.index() == 0 && std::get<0>(outcome);
   if (!complete) exchange->client_left();
+  line.write(exchange->status(), exchange->body_bytes(), complete);
   co_return complete && exchange->keep_alive() && !context.stopping;
 }
 
@@ -197,12 +185,11 @@ net::awaitable<bool> HttpConnection::Impl::produce(std::shared_ptr<Exchange> exc
   co_return ok;
 }
 
-// Reads ahead into the buffer, so that pipelined bytes are kept; returns when the client has left.
+// Reads ahead, so that pipelined bytes are kept; returns when the client has left.
 net::awaitable<void> HttpConnection::Impl::watch() {
-  while (buffer.size() < kMaxPipelined) {
-    const auto [ec, n] = co_await socket.async_read_some(buffer.prepare(4096), as_result);
-    if (ec) co_return;
-    buffer.commit(n);
+  while (in.size() < kMaxPipelined) {
+    const bool more = co_await read_more(kReadSize);
+    if (!more) co_return;
   }
   // Enough read ahead: from here on only a failing write shows that the client has left.
   net::steady_timer never(strand, net::steady_timer::time_point::max());
@@ -214,8 +201,8 @@ net::awaitable<bool> HttpConnection::Impl::write_all(std::string bytes, Exchange
   size_t done = 0;
   while (done < bytes.size()) {
     expect_within(context.options.peer_timeout);
-    const auto [ec, n] = co_await socket.async_write_some(
-        net::buffer(bytes.data() + done, bytes.size() - done), as_result);
+    const auto [ec, n] =
+        co_await stream.write_some(net::buffer(bytes.data() + done, bytes.size() - done));
     if (ec) co_return false;
     done += n;
     if (exchange) exchange->written(n);
@@ -237,6 +224,7 @@ net::awaitable<void> HttpConnection::Impl::reject(int status, std::string messag
 // Closing with unread bytes would send a reset that can overtake the answer: read on for a moment.
 net::awaitable<void> HttpConnection::Impl::linger() {
   error_code ec;
+  tcp::socket& socket = stream.socket();
   socket.shutdown(tcp::socket::shutdown_send, ec);
   expect_within(kLinger);
   std::array<char, 4096> rest;
@@ -246,6 +234,14 @@ net::awaitable<void> HttpConnection::Impl::linger() {
   }
 }
 
+net::awaitable<void> HttpConnection::Impl::finish() {
+  expect_within(kLinger);
+  co_await stream.say_goodbye();
+  error_code ignored;
+  stream.socket().shutdown(tcp::socket::shutdown_both, ignored);
+  close();
+}
+
 HttpConnection::HttpConnection(HttpContext& context, tcp::socket socket, Strand strand)
     : impl_(std::make_unique<Impl>(context, std::move(socket), std::move(strand))) {}
 HttpConnection::~HttpConnection() = default;
@@ -253,25 +249,24 @@ HttpConnection::~HttpConnection() = default;
 net::awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
   Impl& c = *self->impl_;
   c.set_socket_options();
-  bool more = true;
+  bool more = co_await c.handshake();
   while (more) more = co_await c.one_request();
-  error_code ignored;
-  c.socket.shutdown(tcp::socket::shutdown_both, ignored);
-  c.close();
+  co_await c.finish();
 }
 
 net::awaitable<void> HttpConnection::refuse(std::shared_ptr<HttpConnection> self) {
   Impl& c = *self->impl_;
-  co_await c.reject(503, "Too many connections are open; try again later.");
+  const bool ok = co_await c.handshake();
+  if (ok) co_await c.reject(503, "Too many connections are open; try again later.");
   c.close();
 }
 
-void HttpConnection::stop(std::shared_ptr<HttpConnection> self, bool force) {
+void HttpConnection::stop(std::shared_ptr<HttpConnection> self) {
   Impl& c = *self->impl_;
-  net::post(c.strand, [self = std::move(self), force] {
-    if (force || self->impl_->idle) self->impl_->close();
-  });
+  net::post(c.strand, [self = std::move(self)] { self->impl_->close(); });
 }
+
+bool HttpConnection::idle() const { return impl_->idle; }
 
 bool HttpConnection::expired(int64_t now) const {
   const int64_t deadline = impl_->deadline;

@@ -10,6 +10,7 @@
 
 #include "server/http_exchange.h"
 #include "server/http_server.h"
+#include "server/http_stream.h"
 
 namespace pagefold {
 
@@ -18,6 +19,7 @@ struct HttpContext {
   HttpServerOptions options;
   HttpHandler& handler;
   IoContext io;
+  std::shared_ptr<TlsContext> tls = nullptr;  // nullptr: plain HTTP
   std::atomic<bool> stopping{false};
 };
 
@@ -31,8 +33,10 @@ class HttpConnection {
   // Answers 503 and closes.
   static net::awaitable<void> refuse(std::shared_ptr<HttpConnection> self);
 
-  // Thread-safe: closes it if it waits for a request (or at once, when forced).
-  static void stop(std::shared_ptr<HttpConnection> self, bool force);
+  // Thread-safe: closes it.
+  static void stop(std::shared_ptr<HttpConnection> self);
+  // Thread-safe: it waits for a request.
+  bool idle() const;
   // Thread-safe: its deadline has passed.
   bool expired(int64_t now_ms) const;
   static int64_t now_ms();

@@ -6,9 +6,16 @@
 
 namespace pagefold {
 
-void Exchange::send(int status, HttpHeaders headers, std::string body) {
+void Exchange::begin(int status, HttpHeaders& headers) {
   PF_CHECK(!started_, "an answer was begun twice");
   started_ = true;
+  status_ = status;
+  headers.insert(headers.end(), wire_.headers.begin(), wire_.headers.end());
+}
+
+void Exchange::send(int status, HttpHeaders headers, std::string body) {
+  begin(status, headers);
+  body_bytes_ = body.size();
   HttpFraming framing{.keep_alive = wire_.keep_alive, .http10 = wire_.http10};
   if (status != 204) framing.length = static_cast<long long>(body.size());
   out_ += http_head(status, headers, framing);
@@ -17,8 +24,7 @@ void Exchange::send(int status, HttpHeaders headers, std::string body) {
 }
 
 void Exchange::begin_stream(int status, HttpHeaders headers) {
-  PF_CHECK(!started_, "an answer was begun twice");
-  started_ = true;
+  begin(status, headers);
   chunked_ = !wire_.http10;
   if (wire_.http10) wire_.keep_alive = false;  // without chunks only the close marks the end
   out_ += http_head(status, headers,
@@ -29,6 +35,7 @@ void Exchange::begin_stream(int status, HttpHeaders headers) {
 void Exchange::write(std::string_view chunk) {
   PF_CHECK(started_ && !ended_, "write outside an answer");
   if (closed_ || wire_.head) return;
+  body_bytes_ += chunk.size();
   if (chunked_) {
     append_http_chunk(out_, chunk);
   } else {

@@ -25,15 +25,19 @@ class Exchange final : public Responder {
   // How the answer is framed; known from the request.
   struct Wire {
     bool http10 = false, keep_alive = true, head = false;
+    HttpHeaders headers = {};  // added to those of the handler
   };
   Exchange(IoContext io, Strand strand, Wire wire, size_t max_queued)
       : io_(std::move(io)),
         strand_(std::move(strand)),
-        wire_(wire),
+        wire_(std::move(wire)),
         max_queued_(max_queued),
         wake_(strand_) {}
 
   // --- the handler's side ---
+  void add_header(std::string_view name, std::string_view value) override {
+    wire_.headers.emplace_back(name, value);
+  }
   void send(int status, HttpHeaders headers, std::string body) override;
   void begin_stream(int status, HttpHeaders headers) override;
   void write(std::string_view chunk) override;
@@ -49,6 +53,8 @@ class Exchange final : public Responder {
   std::string take_output();  // all that waits; counted as queued until written() has it all
   void written(size_t n);
   bool ended() const { return ended_; }
+  int status() const { return status_; }  // 0: not answered yet
+  size_t body_bytes() const { return body_bytes_; }
   bool keep_alive() const { return wire_.keep_alive; }
   void refuse_keep_alive() { wire_.keep_alive = false; }  // has an effect before the head only
   void client_left();
@@ -57,10 +63,12 @@ class Exchange final : public Responder {
 
  private:
   void complete();
+  void begin(int status, HttpHeaders& headers);
   IoContext io_;  // first: the strand and the timer must not outlive it
   Strand strand_;
   Wire wire_;
-  size_t max_queued_, in_flight_ = 0;
+  size_t max_queued_, in_flight_ = 0, body_bytes_ = 0;
+  int status_ = 0;
   net::steady_timer wake_;
   std::string out_;
   bool started_ = false, ended_ = false, closed_ = false, chunked_ = false;

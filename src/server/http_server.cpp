@@ -1,5 +1,6 @@
 #include "server/http_server.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -7,6 +8,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -22,6 +24,13 @@ using boost::system::error_code;
 using net::ip::tcp;
 constexpr auto as_pair = net::as_tuple(net::use_awaitable);
 constexpr int kMaxRefusing = 64;  // connections that are being told 503; beyond it they are closed
+
+Result<std::shared_ptr<TlsContext>> load_tls(const HttpServerOptions& o) {
+  if (o.tls_certificate.empty() || o.tls_key.empty()) {
+    return bad_input("--ssl-certfile and --ssl-keyfile go together; one of them is missing");
+  }
+  return TlsContext::load(o.tls_certificate, o.tls_key);
+}
 
 Status listen_on(const HttpServerOptions& options, tcp::acceptor& acceptor) {
   error_code ec;
@@ -62,7 +71,9 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void admit(tcp::socket socket, Strand strand);
   void left(const ConnectionPtr& c, bool refused);
   void begin_stop(std::chrono::milliseconds grace);
-  void stop_all(bool force);
+  size_t open_connections();
+  bool busy();
+  void close_all();
   void close_expired();
   void work();
 
@@ -82,13 +93,20 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
 };
 
 Status check_listen_address(const HttpServerOptions& options) {
+  if (!options.tls_certificate.empty() || !options.tls_key.empty()) {
+    PF_TRY(load_tls(options).status());
+  }
   net::io_context io;
   tcp::acceptor acceptor(io);
   return listen_on(options, acceptor);
 }
 
 Status HttpServer::Impl::listen() {
-  PF_TRY(listen_on(context.options, acceptor));
+  const HttpServerOptions& o = context.options;
+  if (!o.tls_certificate.empty() || !o.tls_key.empty()) {
+    PF_ASSIGN(context.tls, load_tls(o));
+  }
+  PF_TRY(listen_on(o, acceptor));
   error_code ec;
   port = acceptor.local_endpoint(ec).port();
   return ok_status();
@@ -104,6 +122,11 @@ void HttpServer::Impl::start() {
   if (context.options.handle_signals) {
     signals.add(SIGINT);
     signals.add(SIGTERM);
+    // Under nohup it is ignored, and the server outlives its terminal.
+    struct sigaction hangup {};
+    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_DFL) {
+      signals.add(SIGHUP);
+    }
     spawn(signal_loop());
   }
 }
@@ -140,15 +163,14 @@ void HttpServer::Impl::admit(tcp::socket socket, Strand strand) {
 }
 
 void HttpServer::Impl::left(const ConnectionPtr& c, bool refused) {
-  bool last;
   {
     std::lock_guard lock(mutex);
     connections.erase(c);
     --(refused ? refusing : serving);
-    last = connections.empty();
   }
-  if (last && context.stopping)
+  if (context.stopping) {
     net::post(control, [self = shared_from_this()] { self->ticker.cancel(); });
+  }
 }
 
 // Once a second: closes what is over its time; ends the server when it is to stop and all have
@@ -157,7 +179,7 @@ net::awaitable<void> HttpServer::Impl::tick_loop() {
   for (;;) {
     if (context.stopping) {
       if (std::lock_guard lock(mutex); connections.empty()) break;
-      if (HttpConnection::now_ms() >= stop_deadline_ms) stop_all(true);
+      if (!busy() || HttpConnection::now_ms() >= stop_deadline_ms) close_all();
     }
     close_expired();
     auto next = std::chrono::milliseconds(1000);
@@ -175,8 +197,9 @@ net::awaitable<void> HttpServer::Impl::tick_loop() {
 net::awaitable<void> HttpServer::Impl::signal_loop() {
   auto [ec, number] = co_await signals.async_wait(as_pair);
   if (ec) co_return;
-  log::info("stopping: running answers have {} s; a second signal ends at once",
-            context.options.grace.count());
+  log::info(
+      "stopping: {} open connections; running answers have {} s; a second signal ends at once",
+      open_connections(), context.options.grace.count());
   begin_stop(context.options.grace);
   std::tie(ec, number) = co_await signals.async_wait(as_pair);
   if (!ec) std::_Exit(128 + number);
@@ -188,20 +211,30 @@ void HttpServer::Impl::begin_stop(std::chrono::milliseconds grace) {
   context.stopping = true;
   error_code ignored;
   acceptor.close(ignored);
-  stop_all(false);
   ticker.cancel();
 }
 
-void HttpServer::Impl::stop_all(bool force) {
+size_t HttpServer::Impl::open_connections() {
   std::lock_guard lock(mutex);
-  for (const auto& c : connections) HttpConnection::stop(c, force);
+  return connections.size();
+}
+
+bool HttpServer::Impl::busy() {
+  std::lock_guard lock(mutex);
+  return std::any_of(connections.begin(), connections.end(),
+                     [](const ConnectionPtr& c) { return !c->idle(); });
+}
+
+void HttpServer::Impl::close_all() {
+  std::lock_guard lock(mutex);
+  for (const auto& c : connections) HttpConnection::stop(c);
 }
 
 void HttpServer::Impl::close_expired() {
   const int64_t now = HttpConnection::now_ms();
   std::lock_guard lock(mutex);
   for (const auto& c : connections) {
-    if (c->expired(now)) HttpConnection::stop(c, true);
+    if (c->expired(now)) HttpConnection::stop(c);
   }
 }
 

@@ -31,7 +31,10 @@ struct HttpServerOptions {
   std::chrono::seconds idle_timeout{120};
   // Output that the peer does not take (or acknowledge) for this long ends the connection.
   std::chrono::seconds peer_timeout{30};
-  // SIGINT and SIGTERM stop gracefully; the second one ends the process at once.
+  // PEM files; both or none. With them the server speaks TLS only.
+  std::string tls_certificate, tls_key;
+  // SIGINT, SIGTERM, and SIGHUP unless it is ignored, stop gracefully; the second one ends the
+  // process at once.
   bool handle_signals = false;
   // Time that running answers get after stop().
   std::chrono::seconds grace{30};
@@ -52,7 +55,8 @@ class HttpServer {
   uint16_t port() const;
   // Serves until stop() has been called and the running answers are done, or their grace is over.
   void run();
-  // Thread-safe. Stops accepting, closes idle connections; new requests on open ones get 503.
+  // Thread-safe. Stops accepting; requests on open connections get 503 until the running answers
+  // are done.
   void stop();
   // Connections that are open now.
   int connections() const;

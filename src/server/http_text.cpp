@@ -60,6 +60,10 @@ std::string_view http_reason(int status) {
       return "Payload Too Large";
     case 415:
       return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 422:
+      return "Unprocessable Entity";
     case 429:
       return "Too Many Requests";
     case 431:

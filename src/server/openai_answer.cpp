@@ -2,29 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <ctime>
-#include <random>
 
 #include "base/json.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "server/request_ids.h"
 
 namespace pagefold {
-namespace {
-
-// 32 hexadecimal digits: random at the start of the process, then counted through a cipher.
-std::string new_id(std::string_view prefix) {
-  static const uint64_t key = [] {
-    std::random_device device;
-    return (uint64_t{device()} << 32) | device();
-  }();
-  static std::atomic<uint64_t> counter{0};
-  const auto w = philox4x32(key, counter.fetch_add(1));
-  return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", prefix, w[0], w[1], w[2], w[3]);
-}
-
-}  // namespace
 
 void send_error(Responder& responder, const ApiError& error) {
   HttpHeaders headers = {{"Content-Type", "application/json"}};
@@ -39,7 +23,8 @@ AnswerJob::AnswerJob(const ApiModel& model, EnginePort& engine, CompletionReques
       request_(std::move(request)),
       responder_(std::move(responder)),
       names_(*model.tokenizer, request_.return_tokens_as_token_ids),
-      id_(new_id(request_.chat ? "chatcmpl-" : "cmpl-")),
+      id_((request_.chat ? "chatcmpl-" : "cmpl-") +
+          (request_.id.empty() ? new_id("") : request_.id)),
       created_(static_cast<int64_t>(std::time(nullptr))) {}
 
 AnswerJob::~AnswerJob() { cancel_all(); }

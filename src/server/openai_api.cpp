@@ -11,6 +11,8 @@
 #include "server/calc_api.h"
 #include "server/metrics_text.h"
 #include "server/openai_answer.h"
+#include "server/request_ids.h"
+#include "server/responses.h"
 
 namespace pagefold {
 namespace {
@@ -54,7 +56,7 @@ std::string percent_decoded(std::string_view text) {
 // Whether the body may ask for a grammar: making one can take a while.
 bool may_constrain(std::string_view body) {
   for (const std::string_view word :
-       {"response_format", "guided_", "structured_outputs", "tool_choice"}) {
+       {"response_format", "json_", "guided_", "structured_outputs", "tool_choice"}) {
     if (body.find(word) != std::string_view::npos) return true;
   }
   return false;
@@ -125,7 +127,7 @@ const std::array<OpenAiApi::Route, 14> OpenAiApi::kRoutes = {{
     {"/tokenize", "POST, OPTIONS", false, &OpenAiApi::tokenize},
     {"/detokenize", "POST, OPTIONS", false, &OpenAiApi::detokenize},
     {"/v1/embeddings", "POST, OPTIONS", false, &OpenAiApi::not_offered},
-    {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::not_offered},
+    {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::responses},
     {"/v1/audio/", "POST, OPTIONS", false, &OpenAiApi::not_offered},  // a prefix
     {"/api/calc", "GET, HEAD, POST, OPTIONS", false, &OpenAiApi::calc},
 }};
@@ -146,36 +148,60 @@ bool OpenAiApi::authorized(const HttpRequest& request) const {
   return equal_in_constant_time(options_.api_key, bearer ? value.substr(7) : "");
 }
 
+bool OpenAiApi::allows_origin(std::string_view origin) const {
+  return !origin.empty() &&
+         std::any_of(options_.allowed_origins.begin(), options_.allowed_origins.end(),
+                     [&](const std::string& a) { return a == "*" || a == origin; });
+}
+
+// With allowed origins, CORS (the Fetch standard) is put around the routes. The answer depends on
+// the Origin, so caches are told; credentials other than the Authorization header are not allowed.
 void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
+  const std::string origin(request.header("Origin"));
+  if (options_.allowed_origins.empty()) return route(request, responder);
+  responder->add_header("Vary", "Origin");
+  if (!allows_origin(origin)) return route(request, responder);
+  responder->add_header("Access-Control-Allow-Origin", origin);
+  responder->add_header("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, traceparent");
+  if (request.method == "OPTIONS") {
+    responder->add_header("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    responder->add_header("Access-Control-Allow-Headers",
+                          "Authorization, Content-Type, X-Request-Id, traceparent");
+    responder->add_header("Access-Control-Max-Age", "600");
+  }
+  route(request, responder);
+}
+
+void OpenAiApi::route(const HttpRequest& request, const ResponderPtr& responder) {
   const std::string_view path = request.path();
-  const auto route = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
+  const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
     return r.path == path ||
            (r.path.ends_with('/') && path.size() > r.path.size() && path.starts_with(r.path));
   });
-  if (route == kRoutes.end()) {
+  if (found == kRoutes.end()) {
     return send_error(*responder,
                       {.status = 404, .message = "There is no such path.", .param = {}});
   }
-  hits_[static_cast<size_t>(route - kRoutes.begin())].fetch_add(1, std::memory_order_relaxed);
+  hits_[static_cast<size_t>(found - kRoutes.begin())].fetch_add(1, std::memory_order_relaxed);
   if (request.method == "OPTIONS") {
-    return responder->send(204, {{"Allow", std::string(route->methods)}}, "");
+    return responder->send(204, {{"Allow", std::string(found->methods)}}, "");
   }
-  if (!options_.api_key.empty() && !route->open && !authorized(request)) {
+  if (!options_.api_key.empty() && !found->open && !authorized(request)) {
     return responder->send(401,
                            {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}},
                            R"({"error":"Unauthorized"})");
   }
   // Methods are listed with ", "; a method from the wire has no space or comma in it.
-  if (fmt::format(", {},", route->methods).find(fmt::format(" {},", request.method)) ==
+  if (fmt::format(", {},", found->methods).find(fmt::format(" {},", request.method)) ==
       std::string::npos) {
     const ApiError e{.status = 405,
-                     .message = fmt::format("This path answers {} only.", route->methods),
+                     .message = fmt::format("This path answers {} only.", found->methods),
                      .param = {}};
     return responder->send(
-        405, {{"Content-Type", "application/json"}, {"Allow", std::string(route->methods)}},
+        405, {{"Content-Type", "application/json"}, {"Allow", std::string(found->methods)}},
         e.body());
   }
-  (this->*route->answer)(request, responder);
+  (this->*found->answer)(request, responder);
 }
 
 // Checks the body, turns it into Parsed by `parse` (on the worker when it is long), then calls
@@ -269,17 +295,32 @@ void OpenAiApi::one_model(const HttpRequest& request, const ResponderPtr& r) {
 }
 
 void OpenAiApi::completions(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<CompletionRequest>(request, r, &parse_completion,
-                                [this](CompletionRequest parsed, const ResponderPtr& to) {
-                                  AnswerJob::start(model_, engine_, std::move(parsed), to);
-                                });
+  parse_then<CompletionRequest>(
+      request, r, &parse_completion,
+      [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
+        parsed.id = id;
+        AnswerJob::start(model_, engine_, std::move(parsed), to);
+      });
 }
 
 void OpenAiApi::chat(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<CompletionRequest>(request, r, &parse_chat,
-                                [this](CompletionRequest parsed, const ResponderPtr& to) {
-                                  AnswerJob::start(model_, engine_, std::move(parsed), to);
-                                });
+  parse_then<CompletionRequest>(
+      request, r, &parse_chat,
+      [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
+        parsed.id = id;
+        AnswerJob::start(model_, engine_, std::move(parsed), to);
+      });
+}
+
+void OpenAiApi::responses(const HttpRequest& request, const ResponderPtr& r) {
+  parse_then<ResponsesRequest>(
+      request, r, &parse_responses,
+      [this, id = request.id.empty() ? new_id("") : request.id](ResponsesRequest parsed,
+                                                                const ResponderPtr& to) {
+        parsed.chat.id = id;
+        AnswerJob::start(model_, engine_, std::move(parsed.chat),
+                         responses_responder(to, std::move(parsed.echo), model_.names.front(), id));
+      });
 }
 
 void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
@@ -289,13 +330,11 @@ void OpenAiApi::tokenize(const HttpRequest& request, const ResponderPtr& r) {
 }
 
 void OpenAiApi::not_offered(const HttpRequest& request, const ResponderPtr& r) {
-  const std::string_view what = request.path().starts_with("/v1/embeddings")  ? "Embeddings are"
-                                : request.path().starts_with("/v1/responses") ? "/v1/responses is"
-                                                                              : "Audio is";
+  const bool embeddings = request.path().starts_with("/v1/embeddings");
   send_error(*r, {.status = 501,
                   .message = fmt::format("{} not offered by this server; it has "
-                                         "/v1/chat/completions and /v1/completions.",
-                                         what),
+                                         "/v1/chat/completions, /v1/completions and /v1/responses.",
+                                         embeddings ? "Embeddings are" : "Audio is"),
                   .param = {}});
 }
 

@@ -1,12 +1,13 @@
 // The routes: which path is answered by what. START READING HERE.
 //
 //   GET  /health /ping /version /metrics /v1/models /v1/models/NAME
-//   POST /v1/completions /v1/chat/completions /tokenize /detokenize
+//   POST /v1/completions /v1/chat/completions /v1/responses /tokenize /detokenize
 //   /v1/embeddings and the like are refused by name: the model writes text
 //   GET, POST /api/calc
 //
-// HEAD works where GET does; OPTIONS lists the methods. There is no CORS: pages of other origins
-// cannot read answers, and bodies must be application/json, so they cannot send requests either.
+// HEAD works where GET does; OPTIONS lists the methods. Without allowed origins there is no CORS:
+// pages of other origins cannot read answers, and bodies must be application/json, so they cannot
+// send requests either.
 #pragma once
 
 #include <array>
@@ -28,6 +29,8 @@ struct ApiOptions {
   std::string api_key;
   // Longer bodies are parsed and encoded on a thread of their own, so that they delay nobody.
   size_t inline_body_bytes = 16 << 10;
+  // Pages of these origins may read answers and send requests; "*": any. None: no CORS.
+  std::vector<std::string> allowed_origins = {};
 };
 
 class OpenAiApi final : public HttpHandler {
@@ -47,6 +50,8 @@ class OpenAiApi final : public HttpHandler {
   };
   static const std::array<Route, 14> kRoutes;
 
+  void route(const HttpRequest& request, const ResponderPtr& r);
+  bool allows_origin(std::string_view origin) const;
   bool authorized(const HttpRequest& request) const;
   void health(const HttpRequest& request, const ResponderPtr& r);
   void version(const HttpRequest& request, const ResponderPtr& r);
@@ -55,6 +60,7 @@ class OpenAiApi final : public HttpHandler {
   void one_model(const HttpRequest& request, const ResponderPtr& r);
   void completions(const HttpRequest& request, const ResponderPtr& r);
   void chat(const HttpRequest& request, const ResponderPtr& r);
+  void responses(const HttpRequest& request, const ResponderPtr& r);
   void tokenize(const HttpRequest& request, const ResponderPtr& r);
   void detokenize(const HttpRequest& request, const ResponderPtr& r);
   void not_offered(const HttpRequest& request, const ResponderPtr& r);

@@ -57,6 +57,7 @@ struct Prompt {
 };
 
 struct CompletionRequest {
+  std::string id;  // the HTTP request's; the answer's id is made of it. Empty: a new one
   bool chat = false;
   std::vector<Prompt> prompts;  // one for chat
   int64_t n = 1;                // choices of prompt p have the indices p*n .. p*n + n - 1

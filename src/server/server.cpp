@@ -21,13 +21,24 @@ void choose_parsers(const ServerOptions& options, ApiModel& model) {
   if (reasoning == "deepseek_r1") model.reasoning = ReasoningDialect::deepseek_r1;
 }
 
-}  // namespace
-
-Status check_address(const ServerOptions& options) {
+HttpServerOptions http_options(const ServerOptions& options) {
   HttpServerOptions http;
   http.host = options.host;
   http.port = options.port;
-  return check_listen_address(http);
+  http.io_threads = options.io_threads;
+  http.max_connections = options.max_connections;
+  http.max_body_bytes = options.max_body_bytes;
+  http.tls_certificate = options.ssl_certfile;
+  http.tls_key = options.ssl_keyfile;
+  http.handle_signals = true;
+  http.grace = options.drain_timeout;
+  return http;
+}
+
+}  // namespace
+
+Status check_address(const ServerOptions& options) {
+  return check_listen_address(http_options(options));
 }
 
 Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options) {
@@ -36,20 +47,14 @@ Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& 
       make_api_model(model, engine.config().max_model_len, options.served_model_names);
   choose_parsers(options, served);
   served.compresses = !engine.config().kv.empty();
-  OpenAiApi api(std::move(served), port, {.api_key = options.api_key});
-  HttpServerOptions http;
-  http.host = options.host;
-  http.port = options.port;
-  http.io_threads = options.io_threads;
-  http.max_connections = options.max_connections;
-  http.max_body_bytes = options.max_body_bytes;
-  http.handle_signals = true;
-  http.grace = options.grace;
-  PF_ASSIGN(const auto server, HttpServer::bind(http, api));
+  OpenAiApi api(std::move(served), port,
+                {.api_key = options.api_key, .allowed_origins = options.allowed_origins});
+  PF_ASSIGN(const auto server, HttpServer::bind(http_options(options), api));
   // A line by itself, whatever the log level: scripts wait for it. IPv6 addresses go in brackets.
   const bool v6 = options.host.find(':') != std::string::npos;
-  std::fprintf(stderr, "pagefold is listening on http://%s%s%s:%d\n", v6 ? "[" : "",
-               options.host.c_str(), v6 ? "]" : "", server->port());
+  std::fprintf(stderr, "pagefold is listening on http%s://%s%s%s:%d\n",
+               options.ssl_certfile.empty() ? "" : "s", v6 ? "[" : "", options.host.c_str(),
+               v6 ? "]" : "", server->port());
   std::fflush(stderr);
   server->run();
   return ok_status();

@@ -28,7 +28,10 @@ struct ServerOptions {
   int max_connections = 1024;
   size_t max_body_bytes = 4 << 20;
   int io_threads = 1;
-  std::chrono::seconds grace{30};  // for running answers after the first SIGINT or SIGTERM
+  std::string ssl_certfile, ssl_keyfile;  // PEM; both or none
+  // Origins whose pages may read answers and send requests ("https://a.example", or "*").
+  std::vector<std::string> allowed_origins;
+  std::chrono::seconds drain_timeout{30};  // for running answers after SIGINT or SIGTERM
 };
 
 // Whether host and port can be listened on now: to be asked before a model is loaded for them.
@@ -36,7 +39,7 @@ struct ServerOptions {
 Status check_address(const ServerOptions& options);
 
 // Serves until SIGINT or SIGTERM. Prints to stderr, once it accepts connections,
-//   pagefold is listening on http://HOST:PORT
+//   pagefold is listening on http://HOST:PORT      (https:// with a certificate)
 Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& options);
 
 }  // namespace pagefold

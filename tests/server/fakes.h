@@ -77,15 +77,20 @@ class ScriptedEngine final : public EnginePort {
 
 class RecordingResponder final : public Responder {
  public:
+  void add_header(std::string_view name, std::string_view value) override {
+    added_.emplace_back(name, value);
+  }
   void send(int s, HttpHeaders h, std::string b) override {
     status = s;
     headers = std::move(h);
+    headers.insert(headers.end(), added_.begin(), added_.end());
     body = std::move(b);
     finish();
   }
   void begin_stream(int s, HttpHeaders h) override {
     status = s;
     headers = std::move(h);
+    headers.insert(headers.end(), added_.begin(), added_.end());
     streaming = true;
   }
   void write(std::string_view chunk) override {
@@ -155,6 +160,7 @@ class RecordingResponder final : public Responder {
     writable_ = nullptr;
     closed_ = nullptr;
   }
+  HttpHeaders added_;
   std::function<void()> writable_, closed_;
   std::mutex mutex_;
   std::deque<std::function<void()>> work_;

@@ -58,10 +58,12 @@ def test_messages_that_are_not_http():
     s = server()
     for data, want in [(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), 400), (b"GET\r\n\r\n", 400),
                        (b"GET / HTTP/9.9\r\n\r\n", 400), (b"\r\n\r\n\r\n\r\n" * 1000, 400),
-                       (b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-                       (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
-                       (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n", 400),
-                       (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+                       (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+                       (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+                       (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n", 400),
+                       (b"GET /health HTTP/1.1\r\n\r\n", 400),
+                       (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+                       (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
                        (b"GET /health HTTP/1.1\r\nX: " + b"a" * 70000 + b"\r\n\r\n", 431),
                        (b"GET /health HTTP/1.1\r\n" + b"X: a\r\n" * 20000 + b"\r\n", 431),
                        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 431),
@@ -74,16 +76,29 @@ def test_messages_that_are_not_http():
 
 def test_smuggling_is_not_possible():
     s = server()
-    got = exchange(s, b"POST /v1/completions HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-                   b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
-    assert b'"version"' not in got, got  # a length and chunks at once: refused, the rest is not a request
+    # Where two readers could disagree on the end of a message, it is refused and the rest is not a request.
+    inner = b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    chunks = b"0\r\n\r\n"
+    for framing, body in [(b"Content-Length: 4\r\nTransfer-Encoding: chunked", chunks),
+                          (b"Transfer-Encoding: chunked\r\nContent-Length: 4", chunks),
+                          (b"Transfer-Encoding: gzip, chunked", chunks), (b"Transfer-Encoding: xchunked", chunks),
+                          (b"Transfer-Encoding : chunked", chunks), (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: x", chunks),
+                          (b"X: y\r\n Transfer-Encoding: chunked", chunks), (b"X: y\rTransfer-Encoding: chunked", chunks),
+                          (b"X: y\nTransfer-Encoding: chunked", chunks), (b"Transfer-Encoding:\x0bchunked", chunks),
+                          (b"Content-Length: 0\r\nContent-Length: 5", b""), (b"Content-Length: 5\r\nContent-Length: 5", b"hello"),
+                          (b"Content-Length: 0, 5", b""), (b"Content-Length: +0", b""), (b"Content-Length : 0", b""),
+                          (b"Transfer-Encoding: chunked", b"0x0\r\n\r\n"), (b"Transfer-Encoding: chunked", b"1\r\nab\r\n0\r\n\r\n"),
+                          (b"Transfer-Encoding: chunked", b"0\nx\r\n\r\n")]:
+        got = exchange(s, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + body + inner)
+        assert status(got) in (400, 501), (framing, got)
+        assert got.count(b"HTTP/1.1 ") == 1 and b'"version"' not in got, (framing, got)
     healthy(s)
 
 
 def test_pipelined_requests_are_answered_in_order():
     s = server()
     ask = lambda n: raw_post("/v1/completions", {"prompt": CANARY, "max_tokens": n, "temperature": 0})
-    data = b"".join(ask(n) for n in (1, 2, 3)) + b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n"
+    data = b"".join(ask(n) for n in (1, 2, 3)) + b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     got = exchange(s, data)
     assert got.count(b"HTTP/1.1 200") == 4, got
     places = [got.index(f'"completion_tokens":{n}'.encode()) for n in (1, 2, 3)] + [got.index(b'"version"')]
@@ -182,7 +197,7 @@ def test_slow_and_half_sent_requests_hold_up_nobody():
     before = s.descriptors()
     waiting = [s.socket() for _ in range(200)]
     for i, c in enumerate(waiting):
-        c.sendall([b"", b"P", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{", b"GET /health HT"][i % 4])
+        c.sendall([b"", b"P", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"GET /health HT"][i % 4])
     begin = time.monotonic()
     assert s.get("/health")[0] == 200
     assert time.monotonic() - begin < 0.5

@@ -152,15 +152,29 @@ TEST_F(HttpServerTest, MalformedMessagesGet400AndClose) {
   start();
   for (const std::string text :
        {"nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n",
-        "POST /echo HTTP/1.1\r\nContent-Length: many\r\n\r\n",
-        "POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+        "GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: many\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     SocketClient c(port());
     c.send(text);
     const Answer a = c.read_answer();
     EXPECT_EQ(a.status, 400) << text;
     EXPECT_EQ(c.read_to_end(), "") << text;
   }
+}
+
+TEST_F(HttpServerTest, AnswersCarryTheIdsOfTheRequest) {
+  start();
+  SocketClient c(port());
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  Answer a = c.post("/echo", "x", "X-Request-Id: job-7\r\ntraceparent: " + trace + "\r\n");
+  EXPECT_NE(a.head.find("X-Request-Id: job-7\r\n"), std::string::npos) << a.head;
+  EXPECT_NE(a.head.find("traceparent: " + trace + "\r\n"), std::string::npos) << a.head;
+  a = c.post("/echo", "x", "X-Request-Id: job 7\r\ntraceparent: 00-zz\r\n");
+  EXPECT_EQ(a.head.find("job 7"), std::string::npos);
+  EXPECT_NE(a.head.find("X-Request-Id: "), std::string::npos);
+  EXPECT_EQ(a.head.find("traceparent"), std::string::npos);
 }
 
 TEST_F(HttpServerTest, LimitsOnHeadersAndBody) {
@@ -305,7 +319,7 @@ TEST_F(HttpServerTest, StopLetsRunningAnswersFinish) {
   busy.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_TRUE(handler_.wait_open(1));
   server_->stop();
-  EXPECT_EQ(idle.read_to_end(), "");  // closed at once
+  EXPECT_EQ(idle.get("/health").status, 503);
   auto r = handler_.open(0);
   r->post([r] { r->send(200, {}, "finished"); });
   EXPECT_EQ(busy.read_answer().body, "finished");

@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+
+#include <ctime>
+#include <utility>
+
+#include "base/json.h"
+#include "server/responses.h"
+
+namespace pagefold {
+namespace {
+
+Json text_part(const std::string& text) {
+  return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}};
+}
+Json reasoning_part(const std::string& text) {
+  return {{"type", "reasoning_text"}, {"text", text}};
+}
+
+// One item of a response's output while it grows.
+struct OutputItem {
+  bool reasoning = false;
+  std::string id, text;
+
+  Json part() const { return reasoning ? reasoning_part(text) : text_part(text); }
+  // status: in_progress (without its part), completed, incomplete.
+  Json json(std::string_view status) const {
+    Json content = Json::array();
+    if (status != "in_progress") content.push_back(part());
+    Json out = {{"id", id}, {"status", std::string(status)}, {"content", std::move(content)}};
+    out["type"] = reasoning ? "reasoning" : "message";
+    if (reasoning) {
+      out["summary"] = Json::array();
+    } else {
+      out["role"] = "assistant";
+    }
+    return out;
+  }
+};
+
+class ResponsesResponder final : public Responder {
+ public:
+  ResponsesResponder(std::shared_ptr<Responder> to, Json echo, const std::string& model,
+                     const std::string& id)
+      : to_(std::move(to)), response_(std::move(echo)), id_(id) {
+    response_["id"] = "resp_" + id;
+    response_["object"] = "response";
+    response_["created_at"] = static_cast<int64_t>(std::time(nullptr));
+    response_["model"] = model;
+    response_["error"] = nullptr;
+    response_["incomplete_details"] = nullptr;
+    response_["status"] = "in_progress";
+    response_["output"] = Json::array();
+    response_["usage"] = nullptr;
+  }
+
+  void add_header(std::string_view name, std::string_view value) override {
+    to_->add_header(name, value);
+  }
+  void send(int status, HttpHeaders headers, std::string body) override {
+    if (status == 200) body = whole(body);
+    to_->send(status, std::move(headers), std::move(body));
+  }
+  void begin_stream(int status, HttpHeaders headers) override {
+    to_->begin_stream(status, std::move(headers));
+    event("response.created", {{"response", response_}});
+    event("response.in_progress", {{"response", response_}});
+  }
+  // `chunk` holds whole events.
+  void write(std::string_view chunk) override {
+    constexpr std::string_view kData = "data: ", kEnd = "\n\n";
+    while (!chunk.empty()) {
+      const size_t end = std::min(chunk.find(kEnd), chunk.size());
+      const std::string_view line = chunk.substr(0, end);
+      chunk.remove_prefix(std::min(end + kEnd.size(), chunk.size()));
+      if (!line.starts_with(kData) || line == "data: [DONE]") continue;
+      const auto json = parse_json(line.substr(kData.size()));
+      if (json.ok()) take_chunk(*json);
+    }
+  }
+  void end() override {
+    if (!failed_) finish_stream();
+    to_->end();
+  }
+  size_t queued_bytes() const override { return to_->queued_bytes(); }
+  size_t max_queued_bytes() const override { return to_->max_queued_bytes(); }
+  void on_writable(std::function<void()> f) override { to_->on_writable(std::move(f)); }
+  void on_closed(std::function<void()> f) override { to_->on_closed(std::move(f)); }
+  void post(std::function<void()> work) override { to_->post(std::move(work)); }
+
+ private:
+  void event(std::string_view type, Json members) {
+    members["type"] = std::string(type);
+    members["sequence_number"] = sequence_++;
+    to_->write(fmt::format("event: {}\ndata: {}\n\n", type, dump_json(members)));
+  }
+
+  void set_end(const std::string& finish_reason) {
+    const bool cut = finish_reason == "length";
+    response_["status"] = cut ? "incomplete" : "completed";
+    if (cut) response_["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  }
+
+  void set_usage(const Json& usage) {
+    Json out = {{"input_tokens", usage["prompt_tokens"]},
+                {"output_tokens", usage["completion_tokens"]},
+                {"total_tokens", usage["total_tokens"]},
+                {"input_tokens_details", {{"cached_tokens", 0}}},
+                {"output_tokens_details", {{"reasoning_tokens", 0}}}};
+    const auto details = usage.find("prompt_tokens_details");
+    if (details != usage.end() && details->is_object()) out["input_tokens_details"] = *details;
+    const auto kv = usage.find("kv");
+    if (kv != usage.end()) out["kv"] = *kv;
+    response_["usage"] = std::move(out);
+  }
+
+  std::string status() const { return response_["status"].get<std::string>(); }
+
+  std::string whole(const std::string& body) {
+    const auto chat = parse_json(body);
+    if (!chat.ok()) return body;  // ours: cannot happen
+    const Json& choice = (*chat)["choices"][0];
+    const Json& message = choice["message"];
+    set_end(choice["finish_reason"].get<std::string>());
+    const auto reasoning = message.find("reasoning_content");
+    if (reasoning != message.end() && reasoning->is_string()) {
+      items_.push_back({true, "rs_" + id_, reasoning->get<std::string>()});
+    }
+    items_.push_back({false, "msg_" + id_,
+                      message["content"].is_string() ? message["content"].get<std::string>() : ""});
+    for (const OutputItem& item : items_) response_["output"].push_back(item.json(status()));
+    set_usage((*chat)["usage"]);
+    return dump_json(response_);
+  }
+
+  void take_chunk(const Json& chunk) {
+    if (const auto error = chunk.find("error"); error != chunk.end()) {
+      failed_ = true;
+      event("error", {{"code", std::to_string((*error)["code"].get<int>())},
+                      {"message", (*error)["message"]},
+                      {"param", (*error)["param"]}});
+      return;
+    }
+    if (const auto usage = chunk.find("usage"); usage != chunk.end() && usage->is_object()) {
+      set_usage(*usage);
+    }
+    for (const Json& choice : chunk["choices"]) {
+      const Json& delta = choice["delta"];
+      for (const bool reasoning : {true, false}) {
+        const auto text = delta.find(reasoning ? "reasoning_content" : "content");
+        if (text != delta.end() && text->is_string() &&
+            !text->get_ref<const std::string&>().empty())
+          add_text(reasoning, text->get<std::string>());
+      }
+      if (choice["finish_reason"].is_string()) set_end(choice["finish_reason"].get<std::string>());
+    }
+  }
+
+  Json place() const {
+    return {{"item_id", items_.back().id},
+            {"output_index", static_cast<int64_t>(items_.size()) - 1},
+            {"content_index", 0}};
+  }
+
+  void open_item(bool reasoning) {
+    items_.push_back({reasoning, (reasoning ? "rs_" : "msg_") + id_, {}});
+    event("response.output_item.added", {{"output_index", static_cast<int64_t>(items_.size()) - 1},
+                                         {"item", items_.back().json("in_progress")}});
+    Json added = place();
+    added["part"] = items_.back().part();
+    event("response.content_part.added", std::move(added));
+  }
+
+  void close_item(std::string_view how) {
+    const OutputItem& item = items_.back();
+    Json done = place();
+    done["text"] = item.text;
+    if (!item.reasoning) done["logprobs"] = Json::array();
+    event(item.reasoning ? "response.reasoning_text.done" : "response.output_text.done",
+          std::move(done));
+    Json part = place();
+    part["part"] = item.part();
+    event("response.content_part.done", std::move(part));
+    event("response.output_item.done",
+          {{"output_index", static_cast<int64_t>(items_.size()) - 1}, {"item", item.json(how)}});
+    response_["output"].push_back(item.json(how));
+  }
+
+  void add_text(bool reasoning, const std::string& text) {
+    if (items_.empty() || items_.back().reasoning != reasoning) {
+      if (!items_.empty()) close_item("completed");
+      open_item(reasoning);
+    }
+    items_.back().text += text;
+    Json delta = place();
+    delta["delta"] = text;
+    if (!reasoning) delta["logprobs"] = Json::array();
+    event(reasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
+          std::move(delta));
+  }
+
+  void finish_stream() {
+    if (items_.empty() || items_.back().reasoning) {  // an answer without text
+      if (!items_.empty()) close_item("completed");
+      open_item(false);
+    }
+    close_item(status());
+    event("response." + status(), {{"response", response_}});
+  }
+
+  const std::shared_ptr<Responder> to_;
+  Json response_;
+  const std::string id_;
+  std::vector<OutputItem> items_;
+  int64_t sequence_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Responder> responses_responder(std::shared_ptr<Responder> to, Json echo,
+                                               const std::string& model_name,
+                                               const std::string& id) {
+  return std::make_shared<ResponsesResponder>(std::move(to), std::move(echo), model_name, id);
+}
+
+}  // namespace pagefold
