@@ -13,7 +13,10 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes, uint64_t bounds_bytes)
   u.policy = s.plan->name;
   u.cache_note = s.cache_note;
   u.cache_bypass = s.cache_bypass;
-  if (s.plan->evicts()) u.budget = s.plan->budget_at(s.n_computed);
+  if (s.plan->evicts()) {
+    u.budget = s.plan->budget_at(s.n_computed);
+    u.pinned_tokens = s.plan->pinned_count(s.n_computed, s.n_prompt);
+  }
   u.kept_slots = s.cache.held_slots();
   u.kept_tokens = static_cast<double>(u.kept_slots) / tables;
   u.evicted_tokens = static_cast<double>(s.n_computed) - u.kept_tokens;

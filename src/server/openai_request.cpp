@@ -144,6 +144,7 @@ std::optional<ApiError> parse_completion(const Json& body, const ApiModel& model
   bool add_special = true;
   fields.read("add_special_tokens", add_special);
   read_prompts(fields, model, add_special, out);
+  read_keep(fields, out);
   if (fields.ok()) read_answer_format(fields, model, out);
   check_lengths(fields, model, out);
   log_unknown(fields);
@@ -162,7 +163,10 @@ std::optional<ApiError> parse_chat(const Json& body, const ApiModel& model,
   fields.ignore({"reasoning_effort", "verbosity"});
   Prompt prompt;
   bool continues = false;
-  if (fields.ok()) read_conversation(fields, model, model.prompt_limit(), prompt, continues);
+  if (fields.ok()) {
+    read_conversation(fields, model, model.prompt_limit(), prompt, continues, &out.kv);
+  }
+  out.kv.erase("keep");  // it is the prompt's now
   out.at_text_start = !continues;
   out.prompts.push_back(std::move(prompt));
   if (fields.ok()) read_answer_format(fields, model, out);

@@ -34,6 +34,7 @@ struct ApiModel {
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
   bool compresses = false;                 // requests that say nothing of it are compressed
+  std::string keep;                        // of conversations, where a request does not say
   std::shared_ptr<GrammarStore> grammars;  // null: no answer can be constrained
   ToolDialect tools = ToolDialect::none;   // none: hermes, asked for in the system message
   bool tools_in_template = true;           // the template shows the tools to the model
@@ -54,6 +55,7 @@ struct Prompt {
   std::vector<int32_t> tokens;
   std::string text;          // what echo shows
   int64_t suffix_begin = 0;  // see Request
+  std::string keep;          // "0:32": tokens that compression keeps; empty: none
 };
 
 struct CompletionRequest {
@@ -105,8 +107,10 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 // max_tokens against the room that the prompts leave.
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request);
 // messages, tools, template switches -> one prompt.
-// limit: see ChatPromptOptions.
+// limit: see ChatPromptOptions. kv: `keep` of it becomes Prompt::keep; null: nothing does.
 void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
-                       bool& continues_message);
+                       bool& continues_message, const KvOptions* kv = nullptr);
+// `keep` of a request without messages: spans alone.
+void read_keep(FieldReader& fields, CompletionRequest& request);
 
 }  // namespace pagefold
