@@ -35,6 +35,19 @@ SequenceCompression::SequenceCompression(const KvModel& model, std::shared_ptr<c
       plan_(std::move(plan)),
       signals_(model, plan_->policy->needs(plan_->params), expected_slots) {
   PF_CHECK(plan_->evicts(), "a policy that evicts nothing has no compression state");
+  set_prompt(n_prompt, window_end);
+}
+
+void SequenceCompression::next_turn(std::shared_ptr<const KvPlan> plan, int64_t n_prompt,
+                                    int64_t window_end) {
+  PF_CHECK(plan->policy == plan_->policy && n_prompt > state_.n_computed,
+           "a turn goes on under the same policy");
+  plan_ = std::move(plan);
+  counts_ = {};
+  set_prompt(n_prompt, window_end);
+}
+
+void SequenceCompression::set_prompt(int64_t n_prompt, int64_t window_end) {
   state_.n_prompt = state_.window_end = n_prompt;
   // No row sees the suffix then, so it must be protected: by the window itself, or as recent slots.
   window_end = std::clamp<int64_t>(window_end, 1, n_prompt);

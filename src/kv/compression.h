@@ -51,6 +51,9 @@ class SequenceCompression {
   int64_t rows_to_stop() const { return pagefold::rows_to_stop(*plan_, state_); }
   // After a prefix cache gave the first `tokens` tokens: they count as computed, unobserved.
   void adopt(const SequenceCache& cache, int64_t tokens);
+  // The sequence goes on with a longer prompt, most of which it has computed: what it kept and
+  // remembers stays, under a plan with the same policy. Counts begin anew.
+  void next_turn(std::shared_ptr<const KvPlan> plan, int64_t n_prompt, int64_t window_end);
   const Observation* begin_step(const SequenceCache& cache, int64_t rows);
   void end_step(int64_t rows);
   bool due(const SequenceCache& cache) const;
@@ -68,6 +71,7 @@ class SequenceCompression {
 
  private:
   friend class Compactor;
+  void set_prompt(int64_t n_prompt, int64_t window_end);
   const KvModel& model_;
   std::shared_ptr<const KvPlan> plan_;
   ScheduleState state_;
