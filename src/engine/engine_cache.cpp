@@ -51,6 +51,19 @@ bool EngineCore::Impl::make_room_to_compact(Sequence& s) {
 bool EngineCore::Impl::keep_session(std::unique_ptr<Sequence>& s, FinishReason reason) {
   const bool ended = reason == FinishReason::stop || reason == FinishReason::length;
   if (!ended || s->session.empty() || s->spilled || s->n_computed < s->n_prompt) return false;
+  const KeepSpan thought = s->drop_thinking ? thought_of(*s) : KeepSpan{};
+  if (thought.begin < thought.end) {
+    if (s->plan->packing == Packing::off) return false;
+    const int64_t dropped = SessionStore::hidden_tokens(*s);
+    const auto commit = [this] { give_back(); };
+    while (!compaction.drop(*s, thought, dropped, freed, commit)) {
+      if (!prefix.index().reclaim(int64_t{pool.free_count()} + 1, freed) &&
+          !sessions.drop_oldest(freed)) {
+        return false;
+      }
+    }
+    s->hidden.push_back(thought);
+  }
   sessions.keep(std::move(s), Clock::now(), freed);
   return true;
 }

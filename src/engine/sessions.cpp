@@ -30,13 +30,38 @@ std::vector<KeepSpan> with_hidden(const std::vector<KeepSpan>& spans,
   return out;
 }
 
-int64_t hidden_tokens(const Sequence& s) {
+// Tokens at the end of a prompt where a template may begin a thought, if its suffix is not known.
+constexpr int64_t kLongestOpening = 8;
+
+}  // namespace
+
+int64_t SessionStore::hidden_tokens(const Sequence& s) {
   int64_t n = 0;
   for (const KeepSpan& h : s.hidden) n += h.end - h.begin;
   return n;
 }
 
-}  // namespace
+KeepSpan thought_of(const Sequence& s) {
+  const Request::Thinking& t = s.request.thinking;
+  if (t.close < 0) return {};
+  const int64_t suffix = s.request.suffix_begin;
+  const int64_t turn = suffix > 0 && suffix < s.n_prompt
+                           ? suffix
+                           : std::max<int64_t>(0, s.n_prompt - kLongestOpening);
+  const auto first = s.tokens.begin();
+  const auto end = first + s.n_computed;
+  auto close = end;
+  for (auto it = first + std::min(turn, s.n_computed); it != end; ++it) {
+    if (*it == t.close) close = it;
+  }
+  if (close == end) return {};
+  auto open = std::find(first + turn, close, t.open);
+  if (open == close) open = std::min(close, first + s.n_prompt);
+  do {
+    ++close;
+  } while (close != end && std::find(t.blanks.begin(), t.blanks.end(), *close) != t.blanks.end());
+  return {open - first, close - first};
+}
 
 std::vector<int32_t> visible_tokens(const Sequence& s) {
   std::vector<int32_t> out;

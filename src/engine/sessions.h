@@ -55,6 +55,7 @@ class SessionStore {
   int64_t size() const { return static_cast<int64_t>(kept_.size()); }
   int64_t blocks() const;  // those that others share included
   const Counts& counts() const { return counts_; }
+  static int64_t hidden_tokens(const Sequence& s);
 
  private:
   struct Kept {
@@ -74,6 +75,10 @@ class SessionStore {
   std::list<Kept> kept_;  // the oldest first
   Counts counts_;
 };
+
+// Positions of the thought of the turn that ended, blank lines after it included, among the
+// computed ones; empty: there is none, or it has no end.
+KeepSpan thought_of(const Sequence& s);
 
 // The tokens of a session as a later prompt has them: without what was dropped at the end of turns.
 std::vector<int32_t> visible_tokens(const Sequence& s);

@@ -197,6 +197,23 @@ bool Compactor::plan(SequenceCompression& c, SequenceCache& cache, BlockPool& po
   return cache.take_copies(pool, out);
 }
 
+bool Compactor::plan_without(const SequenceCompression* c, SequenceCache& cache, BlockPool& pool,
+                             KeepSpan span, int64_t dropped, MovePlan& out) {
+  without_.resize(static_cast<size_t>(model_.n_tables()));
+  for (int t = 0; t < model_.n_tables(); ++t) {
+    std::vector<int32_t>& kept = without_[static_cast<size_t>(t)];
+    kept.clear();
+    if (!model_.compressed(t / model_.n_kv_heads)) continue;
+    const int32_t* positions = c != nullptr ? c->signals().positions(t) : nullptr;
+    for (int64_t s = 0; s < cache.tables()[t].len; ++s) {
+      const int64_t p = positions != nullptr ? positions[s] : s + dropped;
+      if (p < span.begin || p >= span.end) kept.push_back(static_cast<int32_t>(s));
+    }
+  }
+  lay_out_moves(Packing::order, model_, cache, pool, without_, out);
+  return cache.take_copies(pool, out);
+}
+
 void Compactor::apply(SequenceCompression& c, SequenceCache& cache, BlockPool& pool,
                       const MovePlan& plan, std::vector<BlockId>& freed) {
   CompressionCounts& n = c.counts_;

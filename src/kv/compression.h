@@ -92,6 +92,11 @@ class Compactor {
   // pool: false when they are not there; nothing has changed then.
   [[nodiscard]] bool plan(SequenceCompression& c, SequenceCache& cache, BlockPool& pool,
                           MovePlan& out);
+  // The same for dropping the tokens at positions [begin, end) of a cache, whatever a policy thinks
+  // of them. c null: slots are in order, and `dropped` tokens before them have gone this way. Not
+  // under packing `off`.
+  [[nodiscard]] bool plan_without(const SequenceCompression* c, SequenceCache& cache,
+                                  BlockPool& pool, KeepSpan span, int64_t dropped, MovePlan& out);
   // After the bytes moved: tables shrink, tails are freed, signals move along.
   void apply(SequenceCompression& c, SequenceCache& cache, BlockPool& pool, const MovePlan& plan,
              std::vector<BlockId>& freed);
@@ -105,6 +110,7 @@ class Compactor {
   KeyCoefficientBuffer coefficients_;
   std::vector<ScoredKeys> scored_;
   std::vector<float> score_store_;
+  std::vector<std::vector<int32_t>> without_;
 };
 
 }  // namespace pagefold

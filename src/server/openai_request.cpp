@@ -76,6 +76,17 @@ void log_unknown(const FieldReader& fields) {
   }
 }
 
+Request::Thinking thinking_tokens(const Tokenizer& tokenizer) {
+  Request::Thinking t;
+  t.open = tokenizer.find_piece("<think>");
+  t.close = tokenizer.find_piece("</think>");
+  for (const char* blank : {"\n", "\n\n", " ", "\n\n\n"}) {
+    const auto ids = tokenizer.encode(blank, false, false);
+    if (ids.size() == 1) t.blanks.push_back(ids[0]);
+  }
+  return t;
+}
+
 }  // namespace
 
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
@@ -95,6 +106,7 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   m.tools_in_template = model.chat_template_source.find("tools") != std::string::npos;
   m.reasoning = reasoning_dialect_of(model.chat_template_source);
   m.path = model.path;
+  if (m.reasoning != ReasoningDialect::none) m.thinking = thinking_tokens(*model.tokenizer);
   return m;
 }
 

@@ -15,6 +15,7 @@
 #include "api/loaded_model.h"
 #include "api/special_pieces.h"
 #include "base/json.h"
+#include "engine/request.h"
 #include "pagefold/options.h"
 #include "server/api_error.h"
 #include "server/message_reader.h"
@@ -40,6 +41,7 @@ struct ApiModel {
   bool tools_in_template = true;           // the template shows the tools to the model
   bool auto_tools = true;                  // calls are looked for when tool_choice is auto
   ReasoningDialect reasoning = ReasoningDialect::none;
+  Request::Thinking thinking;  // of models whose templates leave earlier thoughts out
   // Prompts are counted so far; what is longer is refused as "more than" this.
   size_t prompt_limit() const { return 2 * static_cast<size_t>(max_model_len); }
 };

@@ -248,6 +248,10 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request) {
   if (!fields.ok()) return;
+  const auto choices = static_cast<int64_t>(request.prompts.size()) * request.n;
+  if (choices > 1 && request.kv.count("session") > 0) {
+    return fields.fail("kv", "kv.session: a session has one answer a turn; use one prompt and n=1");
+  }
   int64_t longest = 0;
   for (const auto& p : request.prompts) {
     longest = std::max(longest, static_cast<int64_t>(p.tokens.size()));

@@ -153,6 +153,47 @@ TEST_F(Kept, KeepMayGrowFromTurnToTurn) {
   EXPECT_GE(a.result.kv.kept_tokens, 48.0);
 }
 
+// A thought leaves the cache at the end of its turn, and the next prompt comes without it: what is
+// attended to then is what a prompt without it holds, at the positions of the first reading.
+TEST(Sessions, ThoughtsAreDroppedUnderEveryPolicy) {
+  constexpr int32_t kOpen = 7, kClose = 8, kBlank = 9;
+  for (const KvOptions& kv : every_policy()) {
+    if (kv.count("packing") > 0 && kv.at("packing") == "off") continue;
+    SCOPED_TRACE(words_of(kv));
+    for (const bool cache : {false, true}) {
+      WatchedModel model;
+      EngineConfig c = cache ? roomy_and_cached(model.shape()) : roomy(model.shape());
+      auto engine = *EngineCore::start(model, c);
+      const auto ask = [&](std::vector<int32_t> tokens, const KvOptions& words) {
+        Request r = compressed(std::move(tokens), 6, words);
+        r.thinking = {kOpen, kClose, {kBlank}};
+        r.suffix_begin = static_cast<int64_t>(r.tokens.size()) - 14;
+        return answer(*engine, r);
+      };
+      // The template's suffix holds a thought, so that the answer need not make one.
+      const std::vector<int32_t> thought = {kOpen, 30, 31, 32, 33, 34, 35, 36, 37, kClose, kBlank};
+      std::vector<int32_t> visible = prompt_of(100, 3, 160);
+      std::vector<int64_t> dropped;
+      for (uint64_t turn = 0; turn < 3; ++turn) {
+        std::erase_if(visible, [](int32_t t) { return t == kOpen || t == kClose; });
+        auto prompt = joined(joined(visible, {1, 2, 3}), thought);
+        const Answer a = ask(prompt, named(kv));
+        ASSERT_EQ(a.result.kv.session, turn == 0 ? "new" : "continued");
+        EXPECT_EQ(a.result.prompt_tokens, static_cast<int64_t>(prompt.size()));
+        if (std::count(a.tokens.begin(), a.tokens.end(), kClose) > 0) break;  // one of its own
+        visible = joined(joined(joined(visible, {1, 2, 3}), a.tokens), prompt_of(20, turn, 160));
+        std::erase_if(visible, [](int32_t t) { return t == kOpen || t == kClose; });
+        // Slots that a full cache holds: everything but the thoughts so far and the last token.
+        if (kv.count("policy") == 0 || kv.at("policy") == "full") {
+          EXPECT_EQ(a.result.kv.kept_tokens,
+                    static_cast<double>(a.result.prompt_tokens + a.result.completion_tokens - 1));
+        }
+      }
+      EXPECT_GE(engine->metrics().sessions_continued, 1u);
+    }
+  }
+}
+
 TEST_F(Kept, TwoAtOnceBothAnswer) {
   start(roomy(model_.shape()));
   const auto a = *engine_->submit(compressed(said_, 12, named(kv_)));
