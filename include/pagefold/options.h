@@ -132,6 +132,15 @@ struct EngineOptions {
   uint64_t kv_spill_bytes = uint64_t{4} << 30;
   // Compression applied to requests that name none.
   KvOptions kv;
+  // What compression keeps of a conversation when a request does not say (kv.keep): a comma list of
+  // roles (system, user, assistant, tool) and `tools`, the definitions of tools. Empty: nothing;
+  // `serve` keeps system,tools, since answers go wrong first where instructions are forgotten.
+  std::string kv_keep;
+  // Seconds that the cache of a finished answer is kept for the next turn of its kv.session.
+  double kv_session_ttl = 300;
+  // Most bytes of the KV pool that such caches take; 0: a quarter of it. They are given up, the
+  // oldest first, before a running request is paused.
+  uint64_t kv_session_bytes = 0;
   // Query statistics that requests may name ("calibration": NAME): "NAME=PATH", or the NAME of one
   // that `pagefold calibrate -o NAME` put into the cache folder.
   std::vector<std::string> kv_calibrations;

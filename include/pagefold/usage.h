@@ -22,6 +22,10 @@ struct KvUsage {
   int64_t freed_blocks = 0;  // a full cache's blocks for the same tokens - blocks
   int64_t compactions = 0;
   uint64_t moved_bytes = 0;
+  int64_t pinned_tokens = 0;  // kept on top of the budget: kv.keep, a protected prompt
+  bool elastic = false;       // its budget was lowered because blocks ran short
+  // kv.session: what became of it ("new", "continued", "reread: why"); empty: none was named.
+  std::string session;
   double scored_ms = 0;  // scoring, selection and planning
   // Why the prefix cache could give this request no blocks, or only some; empty: nothing stood in
   // the way. bypass: it was not read at all.

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "api/message_spans.h"
+
 namespace pagefold {
 namespace {
 
@@ -19,16 +21,10 @@ struct Sentinels {
   std::string open, close, end;
 };
 
-std::string private_use(uint32_t offset) {  // U+100000 + offset, four bytes of UTF-8
-  const uint32_t c = 0x100000 + offset;
-  return {static_cast<char>(0xF0 | (c >> 18)), static_cast<char>(0x80 | ((c >> 12) & 63)),
-          static_cast<char>(0x80 | ((c >> 6) & 63)), static_cast<char>(0x80 | (c & 63))};
-}
-
 std::optional<Sentinels> choose_sentinels(std::string_view texts, std::string_view source) {
   std::vector<std::string> free;
   for (uint32_t i = 0; i < 4096 && free.size() < 3; ++i) {
-    std::string c = private_use(i);
+    std::string c = private_use_character(i);
     if (texts.find(c) == std::string_view::npos && source.find(c) == std::string_view::npos) {
       free.push_back(std::move(c));
     }
@@ -133,6 +129,29 @@ int64_t suffix_tokens(const Tokenizer& tokenizer, const std::vector<int32_t>& id
   return static_cast<int64_t>(same);
 }
 
+// The tokens that the wish names, of a prompt that is complete.
+Result<std::vector<KeepSpan>> find_kept(const Tokenizer& tokenizer, const WrittenChat& written,
+                                        const std::vector<int32_t>& ids, const KeepWish& wish,
+                                        bool forged) {
+  std::vector<KeepSpan> spans = wish.spans;
+  const auto n = static_cast<int64_t>(ids.size());
+  for (KeepSpan& s : spans) {
+    if (s.end <= n) continue;
+    if (!wish.lenient) {
+      return bad_input("kv.keep: span {}:{} ends beyond the prompt of {} tokens", s.begin, s.end,
+                       n);
+    }
+    s.end = n;
+  }
+  PF_ASSIGN(const std::vector<ByteSpan> bytes, kept_bytes(written, wish));
+  const auto more = tokens_of_bytes(tokenizer, ids, written.text, forged, bytes);
+  if (!more) {
+    return bad_input("kv.keep: the tokens of the messages cannot be told; give spans of tokens");
+  }
+  spans.insert(spans.end(), more->begin(), more->end());
+  return joined_spans(std::move(spans));
+}
+
 }  // namespace
 
 Result<ChatPrompt> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
@@ -175,6 +194,16 @@ Result<ChatPrompt> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& c
     prompt.tokens = tokenizer.encode_up_to(*rendered, options.add_special, true, options.limit);
   }
   if (prompt.tokens.empty()) return bad_input("the template makes an empty prompt of them");
+  if (options.keep != nullptr && prompt.tokens.size() <= options.limit) {
+    const std::string text =
+        forged ? without_piece(without_piece(*rendered, s->open), s->close) : *rendered;
+    WrittenChat written{chat, context, text, {}, {}, options.tools_index, options.first_index};
+    if (forged) written.noise = {s->open, s->close};
+    if (options.continues) written.cut_at = s->end;
+    auto kept = find_kept(tokenizer, written, prompt.tokens, *options.keep, forged);
+    prompt.keep_status = kept.status();
+    if (kept.ok()) prompt.keep = *std::move(kept);
+  }
   prompt.suffix_begin = static_cast<int64_t>(prompt.tokens.size());
   if (find_suffix && s) {
     const auto suffix = text_after_last_message(chat, std::move(context), *s, *rendered);

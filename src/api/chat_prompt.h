@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "api/keep_words.h"
 #include "api/special_pieces.h"
 #include "base/json.h"
 #include "base/result.h"
@@ -22,6 +24,11 @@ struct ChatPromptOptions {
   bool find_suffix = false;
   // A prompt of more tokens than this is of no use: it may come cut, still longer than this.
   size_t limit = SIZE_MAX;
+  // What ChatPrompt::keep is to hold; null: nothing. Its indices count from message `first_index`
+  // on; tools_index: the message that tells of the tools where the template does not.
+  const KeepWish* keep = nullptr;
+  int64_t first_index = 0;
+  std::optional<size_t> tools_index;
 };
 
 struct ChatPrompt {
@@ -29,6 +36,10 @@ struct ChatPrompt {
   // From here on the tokens are the template's own, after the last message ("<|im_end|>\n
   // <|im_start|>assistant\n"); tokens.size() when there are none or they cannot be told apart.
   int64_t suffix_begin = 0;
+  // Tokens of the messages that the wish names, and its own spans: sorted, none adjacent.
+  // keep_status says why there are none.
+  std::vector<KeepSpan> keep;
+  Status keep_status = ok_status();
 };
 
 // context: what the template reads ("messages", "tools", "add_generation_prompt" ...); bos_token

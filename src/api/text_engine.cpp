@@ -82,11 +82,12 @@ class Stream final : public TextStream {
 
 class TextEngine final : public Engine {
  public:
-  TextEngine(LoadedModel model, KvOptions kv)
+  TextEngine(LoadedModel model, KvOptions kv, std::string keep)
       : model_(std::move(model)),
         special_(*model_.tokenizer),
         grammars_(*model_.tokenizer, model_.network->shape().vocab_size, model_.eos_token_ids),
-        kv_(std::move(kv)) {}
+        kv_(std::move(kv)),
+        keep_(std::move(keep)) {}
 
   Status start(const EngineConfig& config) {
     PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
@@ -96,7 +97,16 @@ class TextEngine final : public Engine {
   Result<std::unique_ptr<TextStream>> generate(std::string_view prompt,
                                                const SamplingOptions& sampling, const KvOptions& kv,
                                                const AnswerForm& form) override {
-    return submit({model_.tokenizer->encode(prompt, true, true), 0}, sampling, kv, form, false);
+    ChatPrompt raw{.tokens = model_.tokenizer->encode(prompt, true, true)};
+    const KvOptions& words = kv.empty() ? kv_ : kv;
+    if (const auto own = words.find("keep"); own != words.end()) {
+      PF_ASSIGN(const KeepWish wish, parse_keep(own->second));
+      if (wish.needs_messages())
+        return bad_input(
+            "kv.keep: roles and indices of messages need a chat; give spans of tokens");
+      raw.keep = joined_spans(wish.spans);
+    }
+    return submit(std::move(raw), sampling, kv, form, false);
   }
 
   Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
@@ -109,9 +119,15 @@ class TextEngine final : public Engine {
     for (const Message& m : messages) {
       context["messages"].push_back({{"role", m.role}, {"content", m.content}});
     }
-    PF_ASSIGN(ChatPrompt prompt,
-              chat_prompt(*model_.tokenizer, *model_.chat_template, special_, std::move(context),
-                          {.find_suffix = !(kv.empty() ? kv_ : kv).empty()}));
+    const KvOptions& words = kv.empty() ? kv_ : kv;
+    const auto own = words.find("keep");
+    PF_ASSIGN(KeepWish wish, parse_keep(own == words.end() ? keep_ : own->second));
+    wish.lenient = own == words.end();
+    ChatPromptOptions options{.find_suffix = !words.empty()};
+    if (!words.empty()) options.keep = &wish;
+    PF_ASSIGN(ChatPrompt prompt, chat_prompt(*model_.tokenizer, *model_.chat_template, special_,
+                                             std::move(context), options));
+    if (!wish.lenient) PF_TRY(prompt.keep_status);
     SamplingOptions chosen = sampling;
     if (!chosen.max_tokens && model_.defaults.max_new_tokens) {
       const int64_t room =
@@ -146,6 +162,8 @@ class TextEngine final : public Engine {
     r.sampling = sampling;
     r.eos_token_ids = model_.eos_token_ids;
     r.kv = kv.empty() ? kv_ : kv;
+    r.kv.erase("keep");
+    if (!prompt.keep.empty()) r.kv["keep"] = spans_text(prompt.keep);
     PF_ASSIGN(const std::optional<AnswerShape> shape, shape_of(form));
     if (shape) {
       PF_ASSIGN(r.grammar, grammars_.get(*shape));
@@ -162,6 +180,7 @@ class TextEngine final : public Engine {
   SpecialPieces special_;
   GrammarStore grammars_;
   KvOptions kv_;
+  std::string keep_;
   std::unique_ptr<EngineCore> core_;  // after model_: it ends first
   std::atomic<uint64_t> count_{0};
 };
@@ -170,7 +189,7 @@ class TextEngine final : public Engine {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   PF_ASSIGN(EngineSetup setup, load_for_engine(options));
-  auto engine = std::make_unique<TextEngine>(std::move(setup.model), options.kv);
+  auto engine = std::make_unique<TextEngine>(std::move(setup.model), options.kv, options.kv_keep);
   PF_TRY(engine->start(setup.config));
   return engine;
 }

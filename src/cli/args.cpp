@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/keep_words.h"
 #include "cli/args_flags.h"
 
 #ifndef PAGEFOLD_VERSION
@@ -80,6 +81,10 @@ void add_pressure(CLI::App& app, EngineOptions& e) {
             "folder for the caches of paused requests (default $TMPDIR, else /var/tmp); off: they "
             "are computed again");
   count(app, "--kv-spill-bytes", e.kv_spill_bytes, 0, "most bytes there (default 4G)");
+  count(app, "--kv-session-bytes", e.kv_session_bytes, 1,
+        "most bytes of the KV pool kept for next turns (kv.session); default: a quarter of it");
+  real(app, "--kv-session-ttl", e.kv_session_ttl, 0, 1e8, true,
+       "seconds that they are kept (default 300)");
 }
 
 }  // namespace
@@ -166,6 +171,16 @@ void add_compression(CLI::App& app, EngineOptions& e) {
       return ok_status();
     });
   }
+  flag(app, "--kv-keep",
+       "what is kept of conversations: roles (system, user, assistant, tool) and tools, their "
+       "definitions; serve: system,tools; none",
+       [&e](Text text) -> Status {
+         PF_ASSIGN(const KeepWish wish, parse_keep(text));
+         if (!wish.spans.empty() || !wish.messages.empty())
+           return bad_input("'{}': roles and tools alone; requests may name messages", text);
+         e.kv_keep = text;
+         return ok_status();
+       });
   repeated(app, "--kv-calibration",
            "NAME or NAME=PATH: query statistics that triattention may name", [&e](Text text) {
              e.kv_calibrations.push_back(text);

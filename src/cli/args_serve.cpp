@@ -59,6 +59,7 @@ void add_network(CLI::App& app, ServeCommand& c) {
 
 void add_serve(CLI::App& app, ServeCommand& c) {
   c.engine.enable_prefix_caching = true;
+  c.engine.kv_keep = "system,tools";
   add_engine(app, c.engine);
   text_flag(app, "--served-model-name", c.engine.served_model_name,
             "name in requests and answers; default: the file's or folder's name");

@@ -66,6 +66,7 @@ Status start_and_serve(const ServeCommand& command) {
   log::info("{}: loaded in {:.2f} s", model.path, model.load_seconds);
   PF_ASSIGN(const auto core, EngineCore::start(*model.network, setup.config));
 
+  options.kv_keep = engine.kv_keep;
   options.tool_call_parser = command.tool_call_parser;
   options.auto_tool_choice = command.auto_tool_choice;
   options.reasoning_parser = command.reasoning_parser;

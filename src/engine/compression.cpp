@@ -165,4 +165,19 @@ bool CompactionRunner::run(Sequence& s, std::vector<BlockId>& freed,
   return true;
 }
 
+bool CompactionRunner::drop(Sequence& s, KeepSpan span, int64_t dropped,
+                            std::vector<BlockId>& freed,
+                            const std::function<void()>& commit_taken) {
+  if (!compactor_.plan_without(s.compression.get(), s.cache, pool_, span, dropped, plan_))
+    return false;
+  commit_taken();
+  model_.move_slots(plan_, s.cache.tables());
+  if (s.compression) {
+    compactor_.apply(*s.compression, s.cache, pool_, plan_, freed);
+  } else {
+    s.cache.apply(pool_, plan_, freed);
+  }
+  return true;
+}
+
 }  // namespace pagefold

@@ -52,6 +52,10 @@ class CompactionRunner {
   // while blocks for copies are missing; false: the compaction cannot be done now.
   bool run(Sequence& s, std::vector<BlockId>& freed, const std::function<void()>& commit_taken,
            const std::function<bool()>& make_room);
+  // Drops the tokens at these positions. dropped: as Compactor::plan_without has it. False: there
+  // is no room for copies of blocks that others share.
+  bool drop(Sequence& s, KeepSpan span, int64_t dropped, std::vector<BlockId>& freed,
+            const std::function<void()>& commit_taken);
   const CompactionTimes& times() const { return times_; }
 
  private:

@@ -40,6 +40,10 @@ Status check_options(const EngineOptions& o) {
     return bad_input("--prefix-cache-ttl: must be between 0 and 1e8 seconds, got {}",
                      o.prefix_cache_ttl);
   }
+  if (!(o.kv_session_ttl > 0) || o.kv_session_ttl > 1e8) {
+    return bad_input("--kv-session-ttl: must be above 0 and at most 1e8 seconds, got {}",
+                     o.kv_session_ttl);
+  }
   if (o.admission != "optimistic" && o.admission != "guaranteed") {
     return bad_input("--admission: must be optimistic or guaranteed");
   }
@@ -166,6 +170,8 @@ Result<EngineConfig> resolve_limits(const EngineOptions& options, const ModelSha
   config.prefix_cache_memory_bytes = options.prefix_cache_memory_bytes;
   config.prefix_cache_ttl_s = options.prefix_cache_ttl;
   config.guaranteed_admission = options.admission == "guaranteed";
+  config.session_ttl_s = options.kv_session_ttl;
+  config.session_bytes = options.kv_session_bytes;
   config.spill_dir = spill_folder(options.kv_spill_dir);
   config.spill_bytes = options.kv_spill_bytes;
   config.kv = options.kv;

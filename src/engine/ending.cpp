@@ -13,7 +13,11 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes, uint64_t bounds_bytes)
   u.policy = s.plan->name;
   u.cache_note = s.cache_note;
   u.cache_bypass = s.cache_bypass;
-  if (s.plan->evicts()) u.budget = s.plan->budget_at(s.n_computed);
+  u.session = s.session_note;
+  if (s.plan->evicts()) {
+    u.budget = s.plan->budget_at(s.n_computed);
+    u.pinned_tokens = s.plan->pinned_count(s.n_computed, s.n_prompt);
+  }
   u.kept_slots = s.cache.held_slots();
   u.kept_tokens = static_cast<double>(u.kept_slots) / tables;
   u.evicted_tokens = static_cast<double>(s.n_computed) - u.kept_tokens;
@@ -47,6 +51,7 @@ GenerationResult end_of(Sequence& s, FinishReason reason, uint64_t block_bytes,
   GenerationResult r;
   r.reason = reason;
   r.prompt_tokens = s.n_prompt;
+  for (const KeepSpan& h : s.hidden) r.prompt_tokens -= h.end - h.begin;
   r.completion_tokens = s.n_generated();
   r.cached_tokens = s.cached_tokens;
   r.queued_s = seconds_between(s.submitted, s.admitted.value_or(now));

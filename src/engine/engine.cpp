@@ -37,9 +37,10 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
       max_logit_rows(std::min(c.max_num_seqs + kExtraLogitRows, c.max_num_batched_tokens)),
       pool(s.n_blocks),
       prefix(config, shape, block_bytes, pool),
+      sessions(config, shape, kv, pool, block_bytes),
       pausing(m, pool, block_bytes, std::move(spill)),
       queue(c.max_queued_requests),
-      scheduler(config, shape, kv, pool, prefix, pausing, max_logit_rows),
+      scheduler(config, shape, kv, pool, prefix, sessions, pausing, max_logit_rows),
       batch(c.max_num_batched_tokens, c.max_num_seqs, max_logit_rows),
       sampler(m.shape().vocab_size),
       compaction(kv, m, pool),
@@ -59,7 +60,8 @@ EngineCore::Impl::Impl(LanguageModel& m, const EngineConfig& c, const PoolSize& 
 
 void EngineCore::Impl::loop() {
   const auto idle_until = [this] {
-    return scheduler.empty() ? prefix.index().next_expiry() : Clock::time_point::min();
+    return scheduler.empty() ? std::min(prefix.index().next_expiry(), sessions.next_expiry())
+                             : Clock::time_point::min();
   };
   while (queue.take(arrived, idle_until())) step();
   // Closed: everything that is left is cancelled.
@@ -67,6 +69,7 @@ void EngineCore::Impl::loop() {
   scheduler.take_if([](const Sequence&) { return true; }, leaving);
   for (auto& s : leaving) retire(std::move(s), FinishReason::cancelled);
   leaving.clear();
+  sessions.clear(freed);
   prefix.index().clear(freed);
   give_back();
   emit();
@@ -75,6 +78,7 @@ void EngineCore::Impl::loop() {
 void EngineCore::Impl::step() {
   lap_start = Clock::now();
   prefix.index().expire(lap_start, freed);
+  sessions.expire(lap_start, freed);
   // 1. Newcomers join the line, cancelled sequences leave it and their blocks come back.
   take_requests();
   retire_cancelled();
@@ -119,6 +123,7 @@ void EngineCore::Impl::take_requests() {
       // Blocks filled before have none, so nobody who needs them may find them.
       prefix.index().clear(freed);
       scheduler.for_running([this](Sequence& other) { prefix.stop_publishing(other); });
+      sessions.for_all([this](Sequence& other) { prefix.stop_publishing(other); });
     }
     scheduler.add(std::move(s));
   }
@@ -241,9 +246,10 @@ void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, 
   if (!result.error.empty()) log::error("{}: {}", s->request.id, result.error);
   if (!s->admitted) queue.left(1);
   prefix.leaving(*s, now);
-  s->cache.free_all(pool, freed);
+  std::shared_ptr<Generation> generation = std::move(s->generation);
+  if (!keep_session(s, reason)) s->cache.free_all(pool, freed);
   give_back();
-  finished.emplace_back(std::move(s->generation), std::move(result));
+  finished.emplace_back(std::move(generation), std::move(result));
 }
 
 void EngineCore::Impl::emit() {
@@ -300,7 +306,11 @@ EngineCore::~EngineCore() {
   impl_->thread.join();
 }
 
-Status EngineCore::check(const Request& request) const { return resolve(request).status(); }
+Status EngineCore::check(const Request& request) const {
+  Request plain = request;
+  PF_TRY(take_session_words(plain.kv).status());
+  return resolve(plain).status();
+}
 
 // The checked plan of a request.
 Result<std::shared_ptr<const KvPlan>> EngineCore::resolve(const Request& request) const {
@@ -319,10 +329,15 @@ Result<std::shared_ptr<const KvPlan>> EngineCore::resolve(const Request& request
 }
 
 Result<std::shared_ptr<Generation>> EngineCore::submit(Request request) {
+  PF_ASSIGN(SessionWords session, take_session_words(request.kv));
   PF_ASSIGN(std::shared_ptr<const KvPlan> plan, resolve(request));
   const int64_t max_tokens = resolved_max_tokens(request, impl_->config);
   auto s = std::make_unique<Sequence>(impl_->shape, std::move(request), max_tokens);
   s->plan = std::move(plan);
+  s->session = std::move(session.name);
+  s->drop_thinking = session.drop_thinking;
+  s->session_words = s->request.kv;
+  s->session_words.erase("keep");  // may grow with the prompt
   if (s->request.grammar) s->matcher = std::make_shared<GrammarMatcher>(s->request.grammar);
   s->generation = std::make_shared<Generation>();
   const std::optional<uint64_t>& seed = s->request.sampling.seed;

@@ -30,6 +30,8 @@ struct EngineConfig {
   uint64_t prefix_cache_memory_bytes = 0;  // 0: a quarter of the pool
   double prefix_cache_ttl_s = 300;         // since the last use; 0: for ever
   bool guaranteed_admission = false;       // admit by the peak of a request, not by its prompt
+  double session_ttl_s = 300;              // kv.session, since the end of a turn
+  uint64_t session_bytes = 0;              // 0: a quarter of the pool
   std::string spill_dir;                   // where paused sequences go; empty: they are recomputed
   uint64_t spill_bytes = 0;                // most of it
   FindCalibration find_calibration;

@@ -40,10 +40,32 @@ void EngineCore::Impl::compact() {
 // was this one, which will compact when it goes on.
 bool EngineCore::Impl::make_room_to_compact(Sequence& s) {
   PrefixIndex& index = prefix.index();
-  if (index.reclaim(int64_t{pool.free_count()} + 1, freed) || index.drop_oldest(freed)) return true;
+  if (index.reclaim(int64_t{pool.free_count()} + 1, freed)) return true;
+  if (sessions.drop_oldest(freed) || index.drop_oldest(freed)) return true;
   const bool self = &scheduler.running_at(scheduler.running() - 1) == &s;
   scheduler.pause_youngest(freed);
   return !self;
+}
+
+// An answer that came to its own end may be gone on from. False: its cache is not wanted any more.
+bool EngineCore::Impl::keep_session(std::unique_ptr<Sequence>& s, FinishReason reason) {
+  const bool ended = reason == FinishReason::stop || reason == FinishReason::length;
+  if (!ended || s->session.empty() || s->spilled || s->n_computed < s->n_prompt) return false;
+  const KeepSpan thought = s->drop_thinking ? thought_of(*s) : KeepSpan{};
+  if (thought.begin < thought.end) {
+    if (s->plan->packing == Packing::off) return false;
+    const int64_t dropped = SessionStore::hidden_tokens(*s);
+    const auto commit = [this] { give_back(); };
+    while (!compaction.drop(*s, thought, dropped, freed, commit)) {
+      if (!prefix.index().reclaim(int64_t{pool.free_count()} + 1, freed) &&
+          !sessions.drop_oldest(freed)) {
+        return false;
+      }
+    }
+    s->hidden.push_back(thought);
+  }
+  sessions.keep(std::move(s), Clock::now(), freed);
+  return true;
 }
 
 void EngineCore::Impl::fill_restored() {
@@ -118,6 +140,13 @@ void EngineCore::Impl::publish_metrics() {
   counters.prefix_reclaimed = prefix.index().counts().reclaimed;
   counters.prefix_expired = prefix.index().counts().expired;
   counters.prefix_entries = prefix.index().entries();
+  counters.sessions = sessions.size();
+  counters.session_blocks = sessions.blocks();
+  counters.sessions_continued = sessions.counts().continued;
+  counters.sessions_reread = sessions.counts().reread;
+  counters.sessions_reclaimed = sessions.counts().reclaimed;
+  counters.sessions_expired = sessions.counts().expired;
+  counters.session_tokens = sessions.counts().tokens;
   counters.kv_resident_bytes = model.kv_resident_bytes();
   counters.kv_saturated = model.kv_saturated();
   counters.kv_released_bytes = model.kv_memory().released_bytes;

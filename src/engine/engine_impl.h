@@ -19,6 +19,7 @@
 #include "engine/queue.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/sessions.h"
 
 namespace pagefold {
 
@@ -38,6 +39,7 @@ struct EngineCore::Impl {
   bool make_room_to_compact(Sequence& s);
   void fill_restored();
   void count_compaction(Sequence& s);
+  bool keep_session(std::unique_ptr<Sequence>& s, FinishReason reason);
   void copy_shared(const StepPlan& plan);
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
@@ -58,6 +60,7 @@ struct EngineCore::Impl {
 
   BlockPool pool;
   PrefixSharing prefix;
+  SessionStore sessions;
   Pausing pausing;
   RequestQueue queue;
   Scheduler scheduler;

@@ -1,12 +1,16 @@
 #include "engine/limits.h"
 
 #include <cmath>
+#include <utility>
+
+#include "kv/words.h"
 
 namespace pagefold {
 namespace {
 
 constexpr int kMaxLogprobs = 20;
 constexpr size_t kMaxStopStrings = 16;
+constexpr size_t kMaxSessionName = 256;
 
 // False for NaN too.
 bool within(float x, float low, float high) { return x >= low && x <= high; }
@@ -109,6 +113,19 @@ Status check_ids(const SamplingOptions& o, int64_t vocab_size) {
 }
 
 }  // namespace
+
+Result<SessionWords> take_session_words(KvOptions& kv) {
+  SessionWords out;
+  if (auto node = kv.extract("session")) out.name = std::move(node.mapped());
+  if (out.name.size() > kMaxSessionName) {
+    return bad_input("kv.session: a name has at most {} bytes, got {}", kMaxSessionName,
+                     out.name.size());
+  }
+  if (auto node = kv.extract("drop_thinking")) {
+    PF_ASSIGN(out.drop_thinking, parse_switch("kv.drop_thinking", node.mapped()));
+  }
+  return out;
+}
 
 int64_t resolved_max_tokens(const Request& request, const EngineConfig& config) {
   return request.sampling.max_tokens.value_or(config.max_model_len -

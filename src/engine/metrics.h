@@ -37,6 +37,11 @@ struct EngineMetrics {
   // want of room or age; gauge: entries (one block of every table each).
   uint64_t prefix_queries = 0, prefix_hits = 0, prefix_reclaimed = 0, prefix_expired = 0;
   int64_t prefix_entries = 0;
+  // Sessions (kv.session) and their blocks, which blocks_used counts too; turns that went on from
+  // one, tokens that those did not read, turns that read their prompt anew.
+  int64_t sessions = 0, session_blocks = 0;
+  uint64_t sessions_continued = 0, session_tokens = 0, sessions_reread = 0;
+  uint64_t sessions_reclaimed = 0, sessions_expired = 0;
   // Pauses by what became of the cache, and bytes of the spill file.
   uint64_t pauses_spilled = 0, pauses_recomputed = 0, spill_written = 0, spill_read = 0;
   int64_t paused = 0;

@@ -15,6 +15,8 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // As it was submitted; generated tokens stay, and are computed again like the prompt.
 void start_again(Sequence& s) {
+  // Of a session only the tokens are left: what its turns had evicted is read again.
+  if (s.session_note == "continued") s.session_note = "reread: paused without room for its cache";
   s.compression.reset();
   s.n_computed = 0;
   s.prefix = {};

@@ -28,6 +28,13 @@ struct Request {
   SamplingOptions sampling;  // stop strings are matched by the front end, which then cancels
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
+  // The tokens around a thought, -1: the model has none; and those that may follow it as blank
+  // lines. A session drops thoughts at the end of a turn, as chat templates do.
+  struct Thinking {
+    int32_t open = -1, close = -1;
+    std::vector<int32_t> blanks;
+  };
+  Thinking thinking;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
   // What the answer must match; null: anything. Its vocabulary is the model's.
   std::shared_ptr<TokenGrammar> grammar;

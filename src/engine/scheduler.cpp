@@ -26,12 +26,14 @@ std::unique_ptr<SequenceCompression> compression_of(const Sequence& s, const KvM
 }  // namespace
 
 Scheduler::Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv,
-                     BlockPool& pool, PrefixSharing& prefix, Pausing& pausing, int max_logit_rows)
+                     BlockPool& pool, PrefixSharing& prefix, SessionStore& sessions,
+                     Pausing& pausing, int max_logit_rows)
     : config_(config),
       shape_(shape),
       kv_(kv),
       pool_(pool),
       prefix_(prefix),
+      sessions_(sessions),
       pausing_(pausing),
       max_logit_rows_(max_logit_rows) {
   running_.reserve(static_cast<size_t>(config.max_num_seqs));
@@ -89,11 +91,14 @@ int64_t Scheduler::rows_allowed(const Sequence& s) const {
   return std::min(rows, s.first_logit_row() - s.n_computed + logits_left_);
 }
 
-// Blocks for `rows` more rows, what only the prefix index still holds included.
+// Blocks for `rows` more rows, what only the prefix index or a session still holds included.
 bool Scheduler::reserve(Sequence& s, int64_t rows, std::vector<BlockId>& freed) {
   if (s.cache.reserve(pool_, rows)) return true;
-  return prefix_.index().reclaim(s.cache.blocks_needed(rows), freed) &&
-         s.cache.reserve(pool_, rows);
+  do {
+    prefix_.index().reclaim(s.cache.blocks_needed(rows), freed);
+    if (s.cache.reserve(pool_, rows)) return true;
+  } while (sessions_.drop_oldest(freed));
+  return false;
 }
 
 void Scheduler::ensure_compression(Sequence& s) const {
@@ -167,10 +172,12 @@ int64_t Scheduler::more_blocks(const Sequence& s, int64_t held) const {
 }
 
 // Blocks that only the prefix index holds count as free, those of the newcomer's hit as needed.
-bool Scheduler::fits(const Sequence& newcomer, const PrefixIndex::Hit& hit) const {
+bool Scheduler::fits(const Sequence& newcomer, const PrefixIndex::Hit& hit,
+                     const Sequence* session) const {
   if (running_.empty()) return true;
   const int64_t held = newcomer.spilled ? newcomer.spilled->blocks : 0;
   int64_t needed = held + more_blocks(newcomer, held) - prefix_.index().shared_blocks(hit);
+  if (session != nullptr) needed = more_blocks(newcomer, session->cache.held_blocks());
   if (!config_.guaranteed_admission) needed += pool_.total() / kWatermarkDivisor;
   for (const auto& s : running_) needed += more_blocks(*s, s->cache.held_blocks());
   return needed <= int64_t{pool_.free_count()} + pool_.idle_count();
@@ -183,7 +190,8 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
     if (!next.admitted && pausing_.full() && !running_.empty()) return;
     ensure_compression(next);
     PrefixIndex::Hit hit;
-    if (!next.spilled) {
+    const Sequence* session = next.admitted ? nullptr : sessions_.match(next, freed);
+    if (!next.spilled && session == nullptr) {
       hit = prefix_.find(next);
       // Computing now what another sequence will have published after this step would be waste.
       const bool soon = std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
@@ -191,7 +199,9 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
       });
       if (soon) return;
     }
-    if (!fits(next, hit)) return;
+    while (!fits(next, hit, session)) {
+      if (!sessions_.drop_oldest(freed, session)) return;
+    }
     std::unique_ptr<Sequence> s = std::move(waiting_.front());
     waiting_.pop_front();
     PF_DCHECK(running_.empty() || running_.back()->arrival < s->arrival);
@@ -199,7 +209,11 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
       go_on(std::move(s), freed);
       continue;
     }
-    prefix_.adopt(*s, hit);
+    if (session != nullptr) {
+      sessions_.adopt(*s, freed);
+    } else {
+      prefix_.adopt(*s, hit);
+    }
     if (!s->admitted) {
       s->admitted = Clock::now();
       // Address space now, pages as tokens come.
@@ -218,7 +232,8 @@ void Scheduler::go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed) 
   PrefixIndex& index = prefix_.index();
   index.touch(prefix_.find_spilled(*s).cursor, Clock::now());  // to be taken back last
   while (!pausing_.take_blocks(*s, prefix_.find_spilled(*s))) {
-    const bool more = index.reclaim(int64_t{pool_.free_count()} + 1, freed);
+    const bool more =
+        index.reclaim(int64_t{pool_.free_count()} + 1, freed) || sessions_.drop_oldest(freed);
     PF_CHECK(more, "blocks of a spilled sequence were counted wrongly");
   }
   s->scheduled_rows = s->scheduled_logits = 0;

@@ -9,6 +9,7 @@
 #include "engine/pausing.h"
 #include "engine/prefix_sharing.h"
 #include "engine/sequence.h"
+#include "engine/sessions.h"
 #include "kv/block_pool.h"
 
 namespace pagefold {
@@ -27,9 +28,9 @@ struct StepPlan {
 //  oldest
 //    first and none past it, so nothing starves;
 //  - blocks are reserved here, all or nothing a sequence. Short of blocks, what only the prefix
-//    index holds is taken back first; then the youngest running sequence is paused (Pausing), and
-//    goes on when there is room, the oldest first. Numbers are the same whatever runs beside them,
-//    so no answer changes;
+//    index holds is taken back first, then what sessions hold; then the youngest running sequence
+//    is paused (Pausing), and goes on when there is room, the oldest first. Numbers are the same
+//    whatever runs beside them, so no answer changes;
 //  - admission is optimistic: all known tokens of the newcomer must fit beside what the running
 //    sequences still need for theirs, and a watermark of the pool stays free for decoding. Or
 //    guaranteed: the most that all of them may ever hold must fit, and nobody is paused.
@@ -38,7 +39,7 @@ struct StepPlan {
 class Scheduler {
  public:
   Scheduler(const EngineConfig& config, const CacheShape& shape, const KvModel& kv, BlockPool& pool,
-            PrefixSharing& prefix, Pausing& pausing, int max_logit_rows);
+            PrefixSharing& prefix, SessionStore& sessions, Pausing& pausing, int max_logit_rows);
 
   void add(std::unique_ptr<Sequence> sequence);  // in order of arrival
   // Plans the next step and reserves its blocks. Blocks that paused sequences give back are
@@ -90,7 +91,8 @@ class Scheduler {
   int64_t rows_allowed(const Sequence& s) const;
   void schedule(Sequence& s, std::vector<BlockId>& freed);
   bool reserve(Sequence& s, int64_t rows, std::vector<BlockId>& freed);
-  bool fits(const Sequence& newcomer, const PrefixIndex::Hit& hit) const;
+  // session: the one that it goes on from, or null.
+  bool fits(const Sequence& newcomer, const PrefixIndex::Hit& hit, const Sequence* session) const;
   void admit(std::vector<BlockId>& freed);
   void go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed);
   void ensure_compression(Sequence& s) const;
@@ -100,6 +102,7 @@ class Scheduler {
   const KvModel& kv_;
   BlockPool& pool_;
   PrefixSharing& prefix_;
+  SessionStore& sessions_;
   Pausing& pausing_;
   const int max_logit_rows_;
   std::vector<std::unique_ptr<Sequence>> running_;  // ascending arrival

@@ -34,7 +34,7 @@ struct SpilledCache {
 };
 
 // Its numbers, each with one writer:
-//   n_prompt    submit; constant
+//   n_prompt    submit; longer when a session goes on that dropped tokens (hidden)
 //   next_pos()  the engine, when a token was chosen; only grows
 //   n_computed  the engine, after a forward pass; what the prefix cache gave counts; back to 0
 //               when a paused sequence must be computed again
@@ -72,7 +72,7 @@ struct Sequence {
   int64_t max_tokens = 0;       // resolved
   uint64_t seed = 0;            // resolved
   std::vector<int32_t> tokens;  // prompt, then what was generated; token i has position i
-  const int64_t n_prompt;
+  int64_t n_prompt;
   int64_t n_computed = 0;
   SequenceCache cache;
   std::unique_ptr<SpilledCache> spilled;  // paused, and not filled in again yet
@@ -82,6 +82,12 @@ struct Sequence {
   int64_t cached_tokens = 0;  // of the prompt, found when it was admitted first
   std::string cache_note;     // see KvUsage
   bool cache_bypass = false;
+  std::string session;       // kv.session; empty: none
+  KvOptions session_words;   // the request's kv options, which the next turn must repeat
+  std::string session_note;  // see KvUsage
+  // Positions that earlier turns of the session dropped: their tokens are here, but in no prompt.
+  std::vector<KeepSpan> hidden;
+  bool drop_thinking = true;
   std::shared_ptr<const KvPlan> plan;                // never null
   std::unique_ptr<SequenceCompression> compression;  // null: nothing is ever evicted
   CompressionCounts counted;                         // what the engine's counters know of

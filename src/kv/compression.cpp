@@ -35,6 +35,19 @@ SequenceCompression::SequenceCompression(const KvModel& model, std::shared_ptr<c
       plan_(std::move(plan)),
       signals_(model, plan_->policy->needs(plan_->params), expected_slots) {
   PF_CHECK(plan_->evicts(), "a policy that evicts nothing has no compression state");
+  set_prompt(n_prompt, window_end);
+}
+
+void SequenceCompression::next_turn(std::shared_ptr<const KvPlan> plan, int64_t n_prompt,
+                                    int64_t window_end) {
+  PF_CHECK(plan->policy == plan_->policy && n_prompt > state_.n_computed,
+           "a turn goes on under the same policy");
+  plan_ = std::move(plan);
+  counts_ = {};
+  set_prompt(n_prompt, window_end);
+}
+
+void SequenceCompression::set_prompt(int64_t n_prompt, int64_t window_end) {
   state_.n_prompt = state_.window_end = n_prompt;
   // No row sees the suffix then, so it must be protected: by the window itself, or as recent slots.
   window_end = std::clamp<int64_t>(window_end, 1, n_prompt);
@@ -181,6 +194,23 @@ bool Compactor::plan(SequenceCompression& c, SequenceCache& cache, BlockPool& po
   const bool keys = c.signals().needs().key_score != KeyScore::none;
   selector_.select(c.plan(), c.state(), cache, c.signals(), keys ? scored_.data() : nullptr);
   lay_out_moves(c.plan().packing, model_, cache, pool, selector_.kept(), out);
+  return cache.take_copies(pool, out);
+}
+
+bool Compactor::plan_without(const SequenceCompression* c, SequenceCache& cache, BlockPool& pool,
+                             KeepSpan span, int64_t dropped, MovePlan& out) {
+  without_.resize(static_cast<size_t>(model_.n_tables()));
+  for (int t = 0; t < model_.n_tables(); ++t) {
+    std::vector<int32_t>& kept = without_[static_cast<size_t>(t)];
+    kept.clear();
+    if (!model_.compressed(t / model_.n_kv_heads)) continue;
+    const int32_t* positions = c != nullptr ? c->signals().positions(t) : nullptr;
+    for (int64_t s = 0; s < cache.tables()[t].len; ++s) {
+      const int64_t p = positions != nullptr ? positions[s] : s + dropped;
+      if (p < span.begin || p >= span.end) kept.push_back(static_cast<int32_t>(s));
+    }
+  }
+  lay_out_moves(Packing::order, model_, cache, pool, without_, out);
   return cache.take_copies(pool, out);
 }
 

@@ -51,6 +51,9 @@ class SequenceCompression {
   int64_t rows_to_stop() const { return pagefold::rows_to_stop(*plan_, state_); }
   // After a prefix cache gave the first `tokens` tokens: they count as computed, unobserved.
   void adopt(const SequenceCache& cache, int64_t tokens);
+  // The sequence goes on with a longer prompt, most of which it has computed: what it kept and
+  // remembers stays, under a plan with the same policy. Counts begin anew.
+  void next_turn(std::shared_ptr<const KvPlan> plan, int64_t n_prompt, int64_t window_end);
   const Observation* begin_step(const SequenceCache& cache, int64_t rows);
   void end_step(int64_t rows);
   bool due(const SequenceCache& cache) const;
@@ -68,6 +71,7 @@ class SequenceCompression {
 
  private:
   friend class Compactor;
+  void set_prompt(int64_t n_prompt, int64_t window_end);
   const KvModel& model_;
   std::shared_ptr<const KvPlan> plan_;
   ScheduleState state_;
@@ -88,6 +92,11 @@ class Compactor {
   // pool: false when they are not there; nothing has changed then.
   [[nodiscard]] bool plan(SequenceCompression& c, SequenceCache& cache, BlockPool& pool,
                           MovePlan& out);
+  // The same for dropping the tokens at positions [begin, end) of a cache, whatever a policy thinks
+  // of them. c null: slots are in order, and `dropped` tokens before them have gone this way. Not
+  // under packing `off`.
+  [[nodiscard]] bool plan_without(const SequenceCompression* c, SequenceCache& cache,
+                                  BlockPool& pool, KeepSpan span, int64_t dropped, MovePlan& out);
   // After the bytes moved: tables shrink, tails are freed, signals move along.
   void apply(SequenceCompression& c, SequenceCache& cache, BlockPool& pool, const MovePlan& plan,
              std::vector<BlockId>& freed);
@@ -101,6 +110,7 @@ class Compactor {
   KeyCoefficientBuffer coefficients_;
   std::vector<ScoredKeys> scored_;
   std::vector<float> score_store_;
+  std::vector<std::vector<int32_t>> without_;
 };
 
 }  // namespace pagefold

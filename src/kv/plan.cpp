@@ -1,6 +1,7 @@
 #include "kv/plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace pagefold {
 namespace {
@@ -42,10 +43,10 @@ int64_t KvPlan::sinks_at(int64_t next_pos, int64_t stats_rows) const {
 
 bool KvPlan::pinned(int64_t position, int64_t n_prompt) const {
   if (protect_prompt && position < n_prompt) return true;
-  for (const KeepSpan& span : keep) {
-    if (position >= span.begin && position < span.end) return true;
-  }
-  return false;
+  const auto after =
+      std::upper_bound(keep.begin(), keep.end(), position,
+                       [](int64_t p, const KeepSpan& span) { return p < span.begin; });
+  return after != keep.begin() && position < std::prev(after)->end;
 }
 
 int64_t KvPlan::pinned_count(int64_t computed, int64_t n_prompt) const {

@@ -110,6 +110,18 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
             m.prefix_reclaimed);
   x.counter("pagefold_prefix_cache_expired_total", "Entries that outlived --prefix-cache-ttl.",
             m.prefix_expired);
+  x.gauge("pagefold_sessions", "Conversations kept between two turns (kv.session).", m.sessions);
+  x.gauge("pagefold_session_blocks", "Blocks that they hold or share; blocks_used counts them.",
+          m.session_blocks);
+  x.describe("pagefold_session_turns_total", "counter", "Turns that found a session kept.");
+  x.sample("pagefold_session_turns_total", m.sessions_continued, "how=\"continued\"");
+  x.sample("pagefold_session_turns_total", m.sessions_reread, "how=\"reread\"");
+  x.counter("pagefold_session_tokens_total", "Tokens that turns did not read again.",
+            m.session_tokens);
+  x.counter("pagefold_sessions_reclaimed_total", "Sessions given up for want of room.",
+            m.sessions_reclaimed);
+  x.counter("pagefold_sessions_expired_total", "Sessions that outlived --kv-session-ttl.",
+            m.sessions_expired);
   x.gauge("pagefold_requests_paused", "Requests that wait for their blocks to come back.",
           m.paused);
   x.describe("pagefold_pauses_total", "counter", "Pauses by how the request goes on.");

@@ -64,6 +64,8 @@ std::optional<ApiError> AnswerJob::submit() {
       if (r.sampling.seed) *r.sampling.seed += static_cast<uint64_t>(i);
       r.eos_token_ids = model_.eos_token_ids;
       r.kv = request_.kv;
+      if (!prompt.keep.empty()) r.kv["keep"] = prompt.keep;
+      r.thinking = model_.thinking;
       r.cache_salt = request_.cache_salt;
       r.grammar = request_.grammar;
       auto generation = engine_.submit(std::move(r));

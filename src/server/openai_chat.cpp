@@ -6,6 +6,7 @@
 #include <array>
 
 #include "api/chat_prompt.h"
+#include "base/log.h"
 #include "server/field_reader.h"
 #include "server/openai_request.h"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                     "tool",   "function",  "ipython"};
 constexpr size_t kMaxMessages = 4096;
+constexpr const char* kToolsTold = "tools told";  // in a context: the first message names them
 
 // Parts of the kind {"type": "text"} are joined by line ends, as vLLM does.
 std::string read_content(FieldReader& message, const Json& content) {
@@ -161,6 +163,7 @@ void read_tools(FieldReader& fields, const ApiModel& model, Json& context) {
     context["tools"] = *tools;
   } else {
     tell_of_tools(context["messages"], *tools);
+    context[kToolsTold] = true;
   }
 }
 
@@ -211,10 +214,24 @@ void read_template_options(FieldReader& fields, Json& context) {
   }
 }
 
+// What is to be kept: the request's own words, or the server's.
+std::optional<KeepWish> read_wish(FieldReader& fields, const ApiModel& model, const KvOptions& kv) {
+  const auto words = kv.find("keep");
+  const bool own = words != kv.end();
+  auto wish = parse_keep(own ? words->second : model.keep);
+  if (!wish.ok()) {
+    fields.fail("kv", message_of(wish.status()));
+    return std::nullopt;
+  }
+  wish->lenient = !own;
+  if (!wish->needs_messages() && wish->spans.empty()) return std::nullopt;
+  return *std::move(wish);
+}
+
 }  // namespace
 
 void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
-                       bool& continues) {
+                       bool& continues, const KvOptions* kv) {
   bool add_special = false;  // the template writes the beginning of the text itself
   fields.read("add_special_tokens", add_special);
   Json context = read_context(fields, model, continues);
@@ -223,15 +240,31 @@ void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit,
   if (model.chat_template == nullptr) {
     return fields.fail("messages", "this model has no chat template; use /v1/completions");
   }
-  auto prompt =
-      chat_prompt(*model.tokenizer, *model.chat_template, model.special, std::move(context),
-                  {.continues = continues,
-                   .add_special = add_special,
-                   .find_suffix = model.compresses || fields.find("kv") != nullptr,
-                   .limit = limit});
+  std::optional<KeepWish> keep;
+  if (kv != nullptr && (model.compresses || fields.find("kv") != nullptr)) {
+    keep = read_wish(fields, model, *kv);
+    if (!fields.ok()) return;
+  }
+  const auto n_sent = static_cast<int64_t>(fields.find("messages")->size());
+  const bool told = model.tools_in_template ? false : context.contains(kToolsTold);
+  context.erase(kToolsTold);
+  ChatPromptOptions options{.continues = continues,
+                            .add_special = add_special,
+                            .find_suffix = model.compresses || fields.find("kv") != nullptr,
+                            .limit = limit};
+  if (keep) options.keep = &*keep;
+  options.first_index = static_cast<int64_t>(context["messages"].size()) - n_sent;
+  if (told) options.tools_index = 0;
+  auto prompt = chat_prompt(*model.tokenizer, *model.chat_template, model.special,
+                            std::move(context), options);
   if (!prompt.ok()) return fields.fail("messages", message_of(prompt.status()));
+  if (!prompt->keep_status.ok()) {
+    if (!keep->lenient) return fields.fail("kv", message_of(prompt->keep_status));
+    log::debug("nothing is kept: {}", message_of(prompt->keep_status));
+  }
   out.tokens = std::move(prompt->tokens);
   out.suffix_begin = prompt->suffix_begin;
+  out.keep = spans_text(prompt->keep);
 }
 
 }  // namespace pagefold

@@ -76,6 +76,17 @@ void log_unknown(const FieldReader& fields) {
   }
 }
 
+Request::Thinking thinking_tokens(const Tokenizer& tokenizer) {
+  Request::Thinking t;
+  t.open = tokenizer.find_piece("<think>");
+  t.close = tokenizer.find_piece("</think>");
+  for (const char* blank : {"\n", "\n\n", " ", "\n\n\n"}) {
+    const auto ids = tokenizer.encode(blank, false, false);
+    if (ids.size() == 1) t.blanks.push_back(ids[0]);
+  }
+  return t;
+}
+
 }  // namespace
 
 ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
@@ -95,6 +106,7 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   m.tools_in_template = model.chat_template_source.find("tools") != std::string::npos;
   m.reasoning = reasoning_dialect_of(model.chat_template_source);
   m.path = model.path;
+  if (m.reasoning != ReasoningDialect::none) m.thinking = thinking_tokens(*model.tokenizer);
   return m;
 }
 
@@ -144,6 +156,7 @@ std::optional<ApiError> parse_completion(const Json& body, const ApiModel& model
   bool add_special = true;
   fields.read("add_special_tokens", add_special);
   read_prompts(fields, model, add_special, out);
+  read_keep(fields, out);
   if (fields.ok()) read_answer_format(fields, model, out);
   check_lengths(fields, model, out);
   log_unknown(fields);
@@ -162,7 +175,10 @@ std::optional<ApiError> parse_chat(const Json& body, const ApiModel& model,
   fields.ignore({"reasoning_effort", "verbosity"});
   Prompt prompt;
   bool continues = false;
-  if (fields.ok()) read_conversation(fields, model, model.prompt_limit(), prompt, continues);
+  if (fields.ok()) {
+    read_conversation(fields, model, model.prompt_limit(), prompt, continues, &out.kv);
+  }
+  out.kv.erase("keep");  // it is the prompt's now
   out.at_text_start = !continues;
   out.prompts.push_back(std::move(prompt));
   if (fields.ok()) read_answer_format(fields, model, out);

@@ -15,6 +15,7 @@
 #include "api/loaded_model.h"
 #include "api/special_pieces.h"
 #include "base/json.h"
+#include "engine/request.h"
 #include "pagefold/options.h"
 #include "server/api_error.h"
 #include "server/message_reader.h"
@@ -34,11 +35,13 @@ struct ApiModel {
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
   bool compresses = false;                 // requests that say nothing of it are compressed
+  std::string keep;                        // of conversations, where a request does not say
   std::shared_ptr<GrammarStore> grammars;  // null: no answer can be constrained
   ToolDialect tools = ToolDialect::none;   // none: hermes, asked for in the system message
   bool tools_in_template = true;           // the template shows the tools to the model
   bool auto_tools = true;                  // calls are looked for when tool_choice is auto
   ReasoningDialect reasoning = ReasoningDialect::none;
+  Request::Thinking thinking;  // of models whose templates leave earlier thoughts out
   // Prompts are counted so far; what is longer is refused as "more than" this.
   size_t prompt_limit() const { return 2 * static_cast<size_t>(max_model_len); }
 };
@@ -54,6 +57,7 @@ struct Prompt {
   std::vector<int32_t> tokens;
   std::string text;          // what echo shows
   int64_t suffix_begin = 0;  // see Request
+  std::string keep;          // "0:32": tokens that compression keeps; empty: none
 };
 
 struct CompletionRequest {
@@ -106,8 +110,10 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 // max_tokens against the room that the prompts leave.
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request);
 // messages, tools, template switches -> one prompt.
-// limit: see ChatPromptOptions.
+// limit: see ChatPromptOptions. kv: `keep` of it becomes Prompt::keep; null: nothing does.
 void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
-                       bool& continues_message);
+                       bool& continues_message, const KvOptions* kv = nullptr);
+// `keep` of a request without messages: spans alone.
+void read_keep(FieldReader& fields, CompletionRequest& request);
 
 }  // namespace pagefold

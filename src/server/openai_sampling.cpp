@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "api/keep_words.h"
 #include "server/field_reader.h"
 #include "server/openai_request.h"
 
@@ -109,6 +110,19 @@ void read_max_tokens(FieldReader& fields, CompletionRequest& out) {
   }
 }
 
+// ["system", 2, [100, 120]] -> "system,2,100:120".
+std::string keep_list(const Json& list) {
+  std::string out;
+  for (const Json& item : list) {
+    if (!out.empty()) out += ',';
+    const bool span = item.is_array() && item.size() == 2;
+    out += item.is_string() ? item.get_ref<const std::string&>()
+           : span           ? dump_json(item[0]) + ":" + dump_json(item[1])
+                            : dump_json(item);
+  }
+  return out;
+}
+
 }  // namespace
 
 void read_model_name(FieldReader& fields, const ApiModel& model) {
@@ -181,6 +195,19 @@ void read_stream_options(FieldReader& fields, CompletionRequest& out) {
   }
 }
 
+void read_keep(FieldReader& fields, CompletionRequest& request) {
+  const auto words = request.kv.find("keep");
+  if (!fields.ok() || words == request.kv.end()) return;
+  const auto wish = parse_keep(words->second);
+  if (!wish.ok()) return fields.fail("kv", message_of(wish.status()));
+  if (wish->needs_messages()) {
+    return fields.fail("kv",
+                       "kv.keep: roles and indices of messages need \"messages\"; give spans");
+  }
+  for (Prompt& p : request.prompts) p.keep = spans_text(joined_spans(wish->spans));
+  request.kv.erase(words);
+}
+
 void read_kv(FieldReader& fields, KvOptions& out) {
   const Json* kv = fields.find_object("kv");
   if (kv == nullptr) return;
@@ -193,6 +220,8 @@ void read_kv(FieldReader& fields, KvOptions& out) {
       out[key] = text;
     } else if (value.is_boolean()) {
       out[key] = value.get<bool>() ? "on" : "off";
+    } else if (key == "keep" && value.is_array()) {
+      out[key] = keep_list(value);
     } else if (value.is_number() || value.is_array()) {
       out[key] = dump_json(value);
     } else if (!value.is_null()) {
@@ -219,6 +248,10 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request) {
   if (!fields.ok()) return;
+  const auto choices = static_cast<int64_t>(request.prompts.size()) * request.n;
+  if (choices > 1 && request.kv.count("session") > 0) {
+    return fields.fail("kv", "kv.session: a session has one answer a turn; use one prompt and n=1");
+  }
   int64_t longest = 0;
   for (const auto& p : request.prompts) {
     longest = std::max(longest, static_cast<int64_t>(p.tokens.size()));

@@ -47,6 +47,7 @@ Status serve(const LoadedModel& model, EngineCore& engine, const ServerOptions& 
       make_api_model(model, engine.config().max_model_len, options.served_model_names);
   choose_parsers(options, served);
   served.compresses = !engine.config().kv.empty();
+  served.keep = options.kv_keep;
   OpenAiApi api(std::move(served), port,
                 {.api_key = options.api_key, .allowed_origins = options.allowed_origins});
   PF_ASSIGN(const auto server, HttpServer::bind(http_options(options), api));

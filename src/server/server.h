@@ -25,6 +25,7 @@ struct ServerOptions {
   bool auto_tool_choice = true;  // calls are looked for without tool_choice, too
   // "auto": by the chat template; deepseek_r1, qwen3, none.
   std::string reasoning_parser = "auto";
+  std::string kv_keep;  // EngineOptions::kv_keep
   int max_connections = 1024;
   size_t max_body_bytes = 4 << 20;
   int io_threads = 1;

@@ -1,0 +1,75 @@
+"""kv.keep from the outside: what compression keeps of a conversation, and what usage says of it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import harness  # noqa: E402
+
+SMALL = ["--max-model-len", "1024", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "256M"]
+SYSTEM = "You are a patient clerk of the harbour office. " + " ".join(
+    f"Rule {i}: ships of class {i} pay {i * 31 % 97} crowns." for i in range(8))
+MESSAGES = [{"role": "system", "content": SYSTEM},
+            {"role": "user", "content": "The ships of the old harbour and their crews, " * 9},
+            {"role": "assistant", "content": "I see."},
+            {"role": "user", "content": "What does class 7 pay?"}]
+KV = {"policy": "streaming", "budget": 64, "interval": 8}
+
+
+def chat(server, kv, messages=MESSAGES, **more):
+    status, answer = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": 34,
+                                                          "ignore_eos": True, "kv": kv} | more)
+    assert status == 200, answer
+    return answer
+
+
+def tokens(server, messages):
+    return server.post("/tokenize", {"messages": messages, "add_generation_prompt": False})[1]["tokens"]
+
+
+def test_roles_and_messages_are_kept():
+    with harness.Server(*SMALL) as s:
+        system = len(tokens(s, MESSAGES[:1]))
+        for kv, want in [(KV, system), (KV | {"keep": "none"}, 0), (KV | {"keep": ["system", "tools"]}, system),
+                         (KV | {"keep": [0]}, system), (KV | {"keep": f"0:{system}"}, system),
+                         (KV | {"keep": [[0, 5], [3, 9]]}, 9),
+                         (KV | {"keep": "user,system"}, system + len(tokens(s, MESSAGES)) - len(tokens(s, MESSAGES[:3])) +
+                          len(tokens(s, MESSAGES[:2])) - system)]:
+            used = chat(s, kv)["usage"]["kv"]
+            assert used["pinned_tokens"] == want, (kv, want, used)
+            if want < 200:
+                assert used["compactions"] > 2 and want + 64 <= used["max_head"] <= 64 + 8 + want, used
+        # Under every policy; the answer with the system message kept is the same alone and shared.
+        for policy in ("h2o", "snapkv", "kvcompress"):
+            kv = {"policy": policy, "budget": 160}
+            first, second = chat(s, kv), chat(s, kv)
+            assert first["usage"]["kv"]["pinned_tokens"] == system, (policy, first["usage"])
+            assert first["choices"] == second["choices"], policy
+            assert first["usage"]["kv"]["kept_tokens"] >= system, policy
+        # Tools are told in the system message where the template knows none.
+        tool = {"type": "function", "function": {"name": "moor", "parameters": {"type": "object"}}}
+        with_tools = chat(s, KV, tools=[tool])["usage"]["kv"]["pinned_tokens"]
+        assert with_tools > system + 40, with_tools
+        assert chat(s, KV, tools=[tool], messages=MESSAGES[1:])["usage"]["kv"]["pinned_tokens"] > 40
+
+
+def test_errors_name_the_field():
+    with harness.Server(*SMALL, "--kv-keep", "none") as s:
+        assert chat(s, KV)["usage"]["kv"]["pinned_tokens"] == 0
+        for keep, says in [("sytem", "none of system, tools"), ([4], "there is no message 4"),
+                           ("0:5000", "beyond the prompt"), ("7:3", "span BEGIN:END"), ([[1, 2, 3]], "none of system"),
+                           ([None], "none of system"), ({"roles": 1}, "option values")]:
+            status, answer = s.post("/v1/chat/completions", {"messages": MESSAGES, "kv": KV | {"keep": keep}})
+            assert status == 400 and answer["error"]["param"] == "kv", (keep, answer)
+            assert says in answer["error"]["message"], (keep, answer)
+        status, answer = s.post("/v1/completions", {"prompt": "x", "kv": KV | {"keep": "system"}})
+        assert status == 400 and "need" in answer["error"]["message"], answer
+        status, answer = s.post("/v1/completions", {"prompt": "x", "kv": KV | {"keep": "0:9"}})
+        assert status == 400 and "beyond the prompt" in answer["error"]["message"], answer
+        # What is kept counts: a prompt that is kept whole may not fit although its budget would.
+        status, answer = s.post("/v1/completions", {"prompt": "a b c d", "kv": {"policy": "streaming", "budget": 2}})
+        assert status == 400 and "always kept" in answer["error"]["message"], answer
+
+
+if __name__ == "__main__":
+    harness.run_tests(globals())
