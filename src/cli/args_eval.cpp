@@ -34,6 +34,22 @@ void add_task(CLI::App& app, eval::EvalOptions& o) {
           "perplexity, kld, mass: tokens read before any is scored (default 128)");
   integer(app, "--tokens", o.tokens, 1, kMostCount,
           "perplexity, kld, mass: scored tokens of each text (default 384)");
+  flag(app, "--contexts", "needle, passkey: tokens of the prompts (default 256,512)",
+       [&o](Text text) -> Status {
+         o.contexts.clear();
+         for (const std::string& part : eval::split_words(text)) {
+           PF_ASSIGN(const uint64_t value, parse_human_count(part));
+           o.contexts.push_back(static_cast<int64_t>(std::min<uint64_t>(value, 1 << 30)));
+         }
+         return ok_status();
+       });
+  integer(app, "--needles", o.needles, 1, 24, "needle: numbers to find in each text (default 1)");
+  integer(app, "--shots", o.shots, 0, 100, "qa: worked examples before each question (default 3)");
+  integer(app, "--repeats", o.repeats, 1, 1000,
+          "answers a case (default 1); several are sampled at temperature 0.6");
+  integer(app, "-n,--max-tokens", o.max_tokens, 1, kMostCount, "longest answer");
+  real(app, "--temperature,--temp", o.temperature, 0, 1000, false, "of answers; 0 = greedy");
+  real(app, "--top-p", o.top_p, 0, 1, true, "of answers");
   add_seed(app, o.seed, "stream of random numbers of made-up cases and sampled answers");
 }
 

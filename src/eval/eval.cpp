@@ -58,6 +58,14 @@ Json settings_of(const EvalOptions& o, const std::string& data) {
   if (is_text_task(o.task)) {
     s["prompt_tokens"] = o.prompt;
     s["tokens"] = o.tokens;
+  } else {
+    s["max_tokens"] = o.max_tokens;
+    s["temperature"] = o.temperature;
+    s["top_p"] = o.top_p;
+    s["repeats"] = o.repeats;
+    s["contexts"] = o.contexts;
+    s["needles"] = o.needles;
+    s["shots"] = o.shots;
   }
   return s;
 }
@@ -72,12 +80,46 @@ Status check(const EvalOptions& o) {
   if (is_text_task(o.task) && (o.prompt < 1 || o.tokens < 1 || o.prompt + o.tokens > 1 << 20))
     return bad_input("eval: a text of {} + {} tokens cannot be scored", o.prompt, o.tokens);
   if (o.samples < 1) return bad_input("eval: --samples must be at least 1");
+  if (o.task == "qa" && o.data.empty())
+    return bad_input("eval qa: --data FILE is needed, JSON lines of \"question\" and \"answer\"");
+  for (const int64_t c : o.contexts) {
+    if (c < 128 || c > 1 << 20)
+      return bad_input("eval: --contexts: {}: must lie in 128 ... {}", c, 1 << 20);
+  }
+  if (is_text_task(o.task)) return ok_status();
+  for (const std::string& p : o.policies) {
+    if (p.starts_with("oracle"))
+      return bad_input(
+          "eval {}: oracle must know what later queries look at, which only a known text tells: "
+          "perplexity, kld and mass have it",
+          o.task);
+  }
   return ok_status();
+}
+
+// Small enough for minutes on two cores; the options that a task does not have stay neutral.
+void fill_answer_defaults(EvalOptions& o) {
+  const auto fill = [](int64_t& v, int64_t value) { v = v == 0 ? value : v; };
+  const bool qa = o.task == "qa", state = o.task == "state_query";
+  const bool hay = !qa && !state;
+  fill(o.samples, qa ? 8 : state ? 4 : 12);
+  fill(o.max_tokens, qa                   ? 256
+                     : state              ? 512
+                     : o.task == "needle" ? 24 * std::max<int64_t>(1, o.needles)
+                                          : 24);
+  fill(o.repeats, 1);
+  if (hay && o.contexts.empty()) o.contexts = {256, 512};
+  if (o.task == "needle") fill(o.needles, 1);
+  if (qa && o.shots < 0) o.shots = 3;
+  // One answer is the likeliest one; several must differ.
+  if (o.temperature < 0) o.temperature = o.repeats > 1 ? 0.6 : 0;
+  if (o.top_p <= 0) o.top_p = o.repeats > 1 ? 0.95 : 1;
 }
 
 EvalOptions with_defaults(EvalOptions o) {
   const bool text = is_text_task(o.task);
   const auto fill = [](int64_t& v, int64_t value) { v = v == 0 ? value : v; };
+  if (!text) fill_answer_defaults(o);
   if (text) {
     fill(o.samples, 4);
     fill(o.prompt, 128);
@@ -101,7 +143,9 @@ Status write_outputs(const EvalOptions& o, const EvalReport& report) {
 
 }  // namespace
 
-std::vector<std::string> task_names() { return {"perplexity", "kld", "mass"}; }
+std::vector<std::string> task_names() {
+  return {"perplexity", "kld", "mass", "needle", "passkey", "state_query", "qa"};
+}
 
 EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type) {
   EngineOptions e = options.engine;
@@ -153,7 +197,8 @@ Result<EvalReport> run_eval(const EvalOptions& given) {
   for (const Cell& cell : run.cells) {
     for (int64_t s = 0; s < run.samples; ++s) run.done += results.find(cell, s) != nullptr ? 1 : 0;
   }
-  PF_TRY(run_text_task(run, {o.prompt, o.tokens}, data));
+  PF_TRY(is_text_task(o.task) ? run_text_task(run, {o.prompt, o.tokens}, data)
+                              : run_answer_task(run, data));
   const Json all = summary(run, settings);
   EvalReport report{dump_json(all), html_page(all, o.command), text_table(all)};
   PF_TRY(write_outputs(o, report));

@@ -30,8 +30,8 @@ struct TextSettings {
 };
 Status run_text_task(Run& run, const TextSettings& settings, const std::string& text);
 
-// The summary of a cell: what goes into "rows".
-Json summarise_text(const Run& run, const Cell& cell);
+// needle, passkey, state_query, qa (answer_tasks.cpp).
+Status run_answer_task(Run& run, const std::string& data);
 
 // Engine options of a cell's type, without compression.
 EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type);
