@@ -19,6 +19,7 @@
 #include "engine/queue.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/state_watch.h"
 
 namespace pagefold {
 
@@ -41,6 +42,7 @@ struct EngineCore::Impl {
   void copy_shared(const StepPlan& plan);
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
+  EngineMetrics metrics_now() const;  // any thread
   void emit();
   void give_back();
   void release_memory();
@@ -60,6 +62,7 @@ struct EngineCore::Impl {
   PrefixSharing prefix;
   Pausing pausing;
   RequestQueue queue;
+  StateWatch state_watch;
   Scheduler scheduler;
   Batch batch;
   Sampler sampler;
