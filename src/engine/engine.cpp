@@ -254,6 +254,7 @@ void EngineCore::Impl::retire(std::unique_ptr<Sequence> s, FinishReason reason, 
 
 void EngineCore::Impl::emit() {
   publish_metrics();
+  if (state_watch.wanted()) state_watch.give(metrics_now(), scheduler, pool, shape);
   // Generations that ended in this step are kept alive by `finished` and notified there.
   for (auto& [generation, result] : finished) generation->finish(std::move(result));
   for (Generation* g : changed) g->notify();
@@ -352,11 +353,17 @@ Result<std::shared_ptr<Generation>> EngineCore::submit(Request request) {
 
 const EngineConfig& EngineCore::config() const { return impl_->config; }
 
-EngineMetrics EngineCore::metrics() const {
-  std::lock_guard lock(impl_->published_mutex);
-  EngineMetrics copy = impl_->published;
-  copy.waiting += impl_->queue.waiting();  // newcomers, as of now
+EngineMetrics EngineCore::metrics() const { return impl_->metrics_now(); }
+
+EngineMetrics EngineCore::Impl::metrics_now() const {
+  std::lock_guard lock(published_mutex);
+  EngineMetrics copy = published;
+  copy.waiting += queue.waiting();  // newcomers, as of now
   return copy;
+}
+
+void EngineCore::watch(std::function<void(std::shared_ptr<const EngineState>)> callback) {
+  if (impl_->state_watch.ask(std::move(callback))) impl_->queue.poke();
 }
 
 int64_t EngineCore::kv_capacity_tokens() const { return impl_->size.capacity_tokens; }

@@ -2,11 +2,13 @@
 // is the story.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/result.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
+#include "engine/state.h"
 #include "kv/registry.h"
 #include "model/model.h"
 #include "pagefold/options.h"
@@ -59,6 +61,9 @@ class EngineCore {
   const EngineConfig& config() const;
   // A consistent copy of all counters and gauges.
   EngineMetrics metrics() const;
+  // Calls back once, soon, with a picture of sequences and blocks; mostly on the engine thread, so
+  // the callback must not block.
+  void watch(std::function<void(std::shared_ptr<const EngineState>)> callback);
   // Bytes and tokens the pool can hold.
   int64_t kv_capacity_tokens() const;
 

@@ -20,6 +20,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sessions.h"
+#include "engine/state_watch.h"
 
 namespace pagefold {
 
@@ -43,6 +44,7 @@ struct EngineCore::Impl {
   void copy_shared(const StepPlan& plan);
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});
   void publish_metrics();
+  EngineMetrics metrics_now() const;  // any thread
   void emit();
   void give_back();
   void release_memory();
@@ -63,6 +65,7 @@ struct EngineCore::Impl {
   SessionStore sessions;
   Pausing pausing;
   RequestQueue queue;
+  StateWatch state_watch;
   Scheduler scheduler;
   Batch batch;
   Sampler sampler;

@@ -21,6 +21,14 @@ Status RequestQueue::push(std::unique_ptr<Sequence> sequence) {
   return ok_status();
 }
 
+void RequestQueue::poke() {
+  {
+    std::lock_guard lock(mutex_);
+    poked_ = true;
+  }
+  changed_.notify_one();
+}
+
 void RequestQueue::close() {
   {
     std::lock_guard lock(mutex_);
@@ -31,7 +39,7 @@ void RequestQueue::close() {
 
 bool RequestQueue::take(std::vector<std::unique_ptr<Sequence>>& out, Clock::time_point until) {
   std::unique_lock lock(mutex_);
-  const auto news = [this] { return closed_ || !arrived_.empty(); };
+  const auto news = [this] { return closed_ || poked_ || !arrived_.empty(); };
   if (until == Clock::time_point::max()) {
     changed_.wait(lock, news);
   } else if (until > Clock::time_point::min()) {
@@ -39,6 +47,7 @@ bool RequestQueue::take(std::vector<std::unique_ptr<Sequence>>& out, Clock::time
   }
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(out));
   arrived_.clear();
+  poked_ = false;
   return !closed_;
 }
 

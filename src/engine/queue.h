@@ -19,6 +19,8 @@ class RequestQueue {
 
   // Numbers the sequence in order of arrival. kResourceExhausted: the queue is full.
   Status push(std::unique_ptr<Sequence> sequence);
+  // take() returns once without waiting: there is something else to do.
+  void poke();
   // No more waiting: take() returns at once from now on.
   void close();
 
@@ -37,7 +39,7 @@ class RequestQueue {
   std::vector<std::unique_ptr<Sequence>> arrived_;
   uint64_t next_arrival_ = 0;
   int waiting_ = 0;
-  bool closed_ = false;
+  bool closed_ = false, poked_ = false;
 };
 
 }  // namespace pagefold

@@ -63,6 +63,11 @@ class Scheduler {
     for (const auto& s : running_) f(*s);
   }
 
+  template <class F>
+  void for_waiting(F f) {
+    for (const auto& s : waiting_) f(*s);
+  }
+
   bool empty() const { return running_.empty() && waiting_.empty(); }
   size_t running() const { return running_.size(); }
   Sequence& running_at(size_t i) { return *running_[i]; }  // in order of arrival

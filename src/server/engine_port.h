@@ -2,7 +2,9 @@
 // tests.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -15,6 +17,8 @@ class EnginePort {
   virtual EngineMetrics metrics() const = 0;
   virtual const EngineConfig& config() const = 0;
   virtual int64_t kv_capacity_tokens() const = 0;
+  // See EngineCore::watch.
+  virtual void watch(std::function<void(std::shared_ptr<const EngineState>)> callback) = 0;
 };
 
 class EngineCorePort final : public EnginePort {
@@ -26,6 +30,9 @@ class EngineCorePort final : public EnginePort {
   EngineMetrics metrics() const override { return engine_.metrics(); }
   const EngineConfig& config() const override { return engine_.config(); }
   int64_t kv_capacity_tokens() const override { return engine_.kv_capacity_tokens(); }
+  void watch(std::function<void(std::shared_ptr<const EngineState>)> callback) override {
+    engine_.watch(std::move(callback));
+  }
 
  private:
   EngineCore& engine_;

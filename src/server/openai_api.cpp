@@ -13,6 +13,8 @@
 #include "server/openai_answer.h"
 #include "server/request_ids.h"
 #include "server/responses.h"
+#include "server/state_api.h"
+#include "server/web_pages.h"
 
 namespace pagefold {
 namespace {
@@ -115,7 +117,7 @@ std::optional<ApiError> answer_detokenize(const Json& body, const ApiModel& mode
 
 }  // namespace
 
-const std::array<OpenAiApi::Route, 14> OpenAiApi::kRoutes = {{
+const std::array<OpenAiApi::Route, 16> OpenAiApi::kRoutes = {{
     {"/health", "GET, HEAD, OPTIONS", true, &OpenAiApi::health},
     {"/ping", "GET, HEAD, POST, OPTIONS", true, &OpenAiApi::health},
     {"/version", "GET, HEAD, OPTIONS", true, &OpenAiApi::version},
@@ -130,6 +132,8 @@ const std::array<OpenAiApi::Route, 14> OpenAiApi::kRoutes = {{
     {"/v1/responses", "POST, OPTIONS", false, &OpenAiApi::responses},
     {"/v1/audio/", "POST, OPTIONS", false, &OpenAiApi::not_offered},  // a prefix
     {"/api/calc", "GET, HEAD, POST, OPTIONS", false, &OpenAiApi::calc},
+    {"/api/state", "GET, HEAD, OPTIONS", false, &OpenAiApi::state},
+    {"/api/policies", "GET, HEAD, OPTIONS", false, &OpenAiApi::policies},
 }};
 
 OpenAiApi::OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options)
@@ -173,6 +177,7 @@ void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
 }
 
 void OpenAiApi::route(const HttpRequest& request, const ResponderPtr& responder) {
+  if (send_web_page(request, *responder)) return;
   const std::string_view path = request.path();
   const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
     return r.path == path ||
@@ -350,6 +355,12 @@ void OpenAiApi::calc(const HttpRequest& request, const ResponderPtr& r) {
       request, r, &calc_answer,
       [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); },
       /*always_on_worker=*/true);
+}
+
+void OpenAiApi::state(const HttpRequest&, const ResponderPtr& r) { send_state(model_, engine_, r); }
+
+void OpenAiApi::policies(const HttpRequest&, const ResponderPtr& r) {
+  r->send(200, kJson, policies_json(engine_.config()));
 }
 
 }  // namespace pagefold

@@ -3,7 +3,8 @@
 //   GET  /health /ping /version /metrics /v1/models /v1/models/NAME
 //   POST /v1/completions /v1/chat/completions /v1/responses /tokenize /detokenize
 //   /v1/embeddings and the like are refused by name: the model writes text
-//   GET, POST /api/calc
+//   GET, POST /api/calc; GET /api/state /api/policies
+//   GET  / and /ui/*: the dashboard
 //
 // HEAD works where GET does; OPTIONS lists the methods. Without allowed origins there is no CORS:
 // pages of other origins cannot read answers, and bodies must be application/json, so they cannot
@@ -48,7 +49,7 @@ class OpenAiApi final : public HttpHandler {
     bool open;                       // needs no key
     void (OpenAiApi::*answer)(const HttpRequest&, const ResponderPtr&);
   };
-  static const std::array<Route, 14> kRoutes;
+  static const std::array<Route, 16> kRoutes;
 
   void route(const HttpRequest& request, const ResponderPtr& r);
   bool allows_origin(std::string_view origin) const;
@@ -65,6 +66,8 @@ class OpenAiApi final : public HttpHandler {
   void detokenize(const HttpRequest& request, const ResponderPtr& r);
   void not_offered(const HttpRequest& request, const ResponderPtr& r);
   void calc(const HttpRequest& request, const ResponderPtr& r);
+  void state(const HttpRequest& request, const ResponderPtr& r);
+  void policies(const HttpRequest& request, const ResponderPtr& r);
 
   template <class Parsed, class Parse, class Use>
   void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use,
@@ -75,7 +78,7 @@ class OpenAiApi final : public HttpHandler {
   EnginePort& engine_;
   const ApiOptions options_;
   const int64_t created_;
-  std::array<std::atomic<uint64_t>, 14> hits_{};  // by route
+  std::array<std::atomic<uint64_t>, 16> hits_{};  // by route
   Worker worker_;                                 // last: its work uses the rest
 };
 

@@ -43,6 +43,9 @@ class ScriptedEngine final : public EnginePort {
   EngineMetrics metrics() const override { return {}; }
   const EngineConfig& config() const override { return config_; }
   int64_t kv_capacity_tokens() const override { return 0; }
+  void watch(std::function<void(std::shared_ptr<const EngineState>)> callback) override {
+    callback(std::make_shared<EngineState>(state));
+  }
 
   // One token for every byte of text.
   void say(size_t job, std::string_view text, bool scores = false) {
@@ -70,6 +73,7 @@ class ScriptedEngine final : public EnginePort {
 
   std::deque<Job> jobs;
   size_t capacity = 1000;
+  EngineState state;
 
  private:
   EngineConfig config_;
