@@ -16,6 +16,7 @@ int run(const Action& action) {
       return stdout_ok() ? kDone : kFailed;
     }
     int operator()(const ServeCommand& c) const { return run_serve(c); }
+    int operator()(const RunBatchCommand& c) const { return run_run_batch(c); }
     int operator()(const GenerateCommand& c) const { return run_generate(c); }
     int operator()(const ChatCommand& c) const { return run_chat(c); }
     int operator()(const InspectCommand& c) const { return run_inspect(c); }
