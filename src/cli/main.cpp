@@ -48,5 +48,6 @@ int run_arguments(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   // A reader that leaves (a closed pipe) is a failed write, not a death.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow any more
   return pagefold::run_arguments(std::vector<std::string>(argv + 1, argv + argc));
 }
