@@ -31,6 +31,7 @@ ApiModel served_model(const LoadedModel& model, const EngineCore& engine,
   ApiModel served =
       make_api_model(model, engine.config().max_model_len, options.served_model_names);
   choose_parsers(options, served);
+  served.metrics = std::make_shared<RequestMetrics>();
   served.compresses = !engine.config().kv.empty();
   return served;
 }
