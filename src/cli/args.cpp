@@ -307,6 +307,7 @@ struct Commands {
   ReclaimCommand reclaim;
   CalibrateCommand calibrate;
   ServeCommand serve;
+  RunBatchCommand run_batch;
   GenerateCommand generate;
   ChatCommand chat;
   InspectCommand inspect;
@@ -317,6 +318,7 @@ struct Commands {
 
 Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("serve")) return std::move(c.serve);
+  if (app.got_subcommand("run-batch")) return std::move(c.run_batch);
   if (app.got_subcommand("generate")) return std::move(c.generate);
   if (app.got_subcommand("chat")) return std::move(c.chat);
   if (app.got_subcommand("inspect")) return std::move(c.inspect);
@@ -380,6 +382,8 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
        "least level of log lines on stderr");
   add_config(app, places);
   add_serve(*app.add_subcommand("serve", "OpenAI-compatible HTTP server"), c.serve);
+  add_run_batch(*app.add_subcommand("run-batch", "answer the requests of a JSON Lines file"),
+                c.run_batch);
   add_generate(*app.add_subcommand("generate", "go on from one prompt"), c.generate);
   add_chat(*app.add_subcommand("chat", "talk with a model in the terminal"), c.chat);
   auto* inspect = app.add_subcommand("inspect", "what a model file or folder holds");

@@ -146,6 +146,8 @@ void add_engine(CLI::App& app, EngineOptions& options);
 void add_serve(CLI::App& app, ServeCommand& command);
 // The subcommand `eval` (args_eval.cpp).
 void add_eval(CLI::App& app, EvalCommand& command);
+// The subcommand `run-batch` (args_serve.cpp).
+void add_run_batch(CLI::App& app, RunBatchCommand& command);
 // The subcommand `quantize` (args_quantize.cpp).
 void add_quantize(CLI::App& app, QuantizeCommand& command);
 // The subcommand `calc` (args_calc.cpp).

@@ -55,6 +55,18 @@ void add_network(CLI::App& app, ServeCommand& c) {
   app.option_defaults()->group("Options");
 }
 
+// How text of the model becomes calls and reasoning.
+template <class Command>
+void add_parsers(CLI::App& app, Command& c) {
+  word(app, "--tool-call-parser", c.tool_call_parser,
+       {"auto", "hermes", "llama3_json", "mistral", "none"},
+       "how the model writes calls of tools; auto = by its chat template");
+  switch_flag(app, "enable-auto-tool-choice", c.auto_tool_choice,
+              "look for calls when tool_choice is auto (default on)");
+  word(app, "--reasoning-parser", c.reasoning_parser, {"auto", "deepseek_r1", "qwen3", "none"},
+       "how the model marks its reasoning; auto = by its chat template");
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, ServeCommand& c) {
@@ -76,15 +88,24 @@ void add_serve(CLI::App& app, ServeCommand& c) {
          return ok_status();
        })
       ->envname("PAGEFOLD_API_KEY");
-  word(app, "--tool-call-parser", c.tool_call_parser,
-       {"auto", "hermes", "llama3_json", "mistral", "none"},
-       "how the model writes calls of tools; auto = by its chat template");
-  switch_flag(app, "enable-auto-tool-choice", c.auto_tool_choice,
-              "look for calls when tool_choice is auto (default on)");
-  word(app, "--reasoning-parser", c.reasoning_parser, {"auto", "deepseek_r1", "qwen3", "none"},
-       "how the model marks its reasoning; auto = by its chat template");
+  add_parsers(app, c);
   add_json(app, c.json, "print one JSON object with the server's limits before it listens");
   add_network(app, c);
+}
+
+void add_run_batch(CLI::App& app, RunBatchCommand& c) {
+  c.engine.enable_prefix_caching = true;
+  add_engine(app, c.engine);
+  text_flag(app, "-i,--input-file", c.input,
+            "requests in OpenAI's batch format, one a line; - = standard input")
+      ->required();
+  text_flag(app, "-o,--output-file", c.output,
+            "where the answers go, one a line in the same order; - = standard output")
+      ->required();
+  text_flag(app, "--served-model-name", c.engine.served_model_name,
+            "name in requests and answers; default: the file's or folder's name");
+  add_parsers(app, c);
+  add_json(app, c.json, "print one JSON object with the counts");
 }
 
 }  // namespace pagefold

@@ -38,6 +38,13 @@ struct ServeCommand {
   int drain_timeout = 30;  // seconds
   bool json = false;
 };
+struct RunBatchCommand {
+  EngineOptions engine;
+  std::string input, output;
+  std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  bool auto_tool_choice = true;
+  bool json = false;
+};
 // Sampling flags that were given; the model's defaults fill the others.
 struct GivenSampling {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
@@ -108,12 +115,13 @@ struct PullCommand {
   bool json = false;
 };
 
-using Action =
-    std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand, PullCommand,
-                 ReclaimCommand, CalibrateCommand, QuantizeCommand, CalcCommand, EvalCommand>;
+using Action = std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand,
+                            PullCommand, ReclaimCommand, CalibrateCommand, QuantizeCommand,
+                            CalcCommand, EvalCommand, RunBatchCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
+int run_run_batch(const RunBatchCommand& command);
 int run_generate(const GenerateCommand& command);
 int run_chat(const ChatCommand& command);
 int run_inspect(const InspectCommand& command);

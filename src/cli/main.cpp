@@ -16,6 +16,7 @@ int run(const Action& action) {
       return stdout_ok() ? kDone : kFailed;
     }
     int operator()(const ServeCommand& c) const { return run_serve(c); }
+    int operator()(const RunBatchCommand& c) const { return run_run_batch(c); }
     int operator()(const GenerateCommand& c) const { return run_generate(c); }
     int operator()(const ChatCommand& c) const { return run_chat(c); }
     int operator()(const InspectCommand& c) const { return run_inspect(c); }
@@ -48,5 +49,6 @@ int run_arguments(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   // A reader that leaves (a closed pipe) is a failed write, not a death.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow any more
   return pagefold::run_arguments(std::vector<std::string>(argv + 1, argv + argc));
 }

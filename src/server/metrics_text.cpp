@@ -1,10 +1,12 @@
 #include "server/metrics_text.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <iterator>
 
 #include "base/dtype.h"
+#include "base/system.h"
 
 namespace pagefold {
 namespace {
@@ -98,6 +100,36 @@ void add_histograms(Exposition& x, const EngineMetrics& m) {
   x.histogram("vllm:iteration_tokens_total", "Tokens computed in one step.", m.iteration_tokens);
 }
 
+void add_requests(Exposition& x, const RequestFigures& r) {
+  x.histogram("vllm:request_params_n", "Choices that a request asks for.", r.n);
+  x.histogram("vllm:request_params_max_tokens",
+              "max_tokens of a request; the model's length where it names none.", r.max_tokens);
+  x.histogram("vllm:request_max_num_generation_tokens", "Tokens of a request's longest choice.",
+              r.most_generated);
+  x.histogram("vllm:request_inference_time_seconds", "From admission to the end, of a choice.",
+              r.inference_s);
+  x.histogram("vllm:request_time_per_output_token_seconds",
+              "Decode time over tokens after the first, of a choice.", r.token_s);
+}
+
+// What Prometheus' own clients say of a process.
+void add_process(std::string& out) {
+  rusage used{};
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  const double cpu =
+      getrusage(RUSAGE_SELF, &used) == 0 ? seconds(used.ru_utime) + seconds(used.ru_stime) : 0;
+  fmt::format_to(std::back_inserter(out),
+                 "# HELP process_resident_memory_bytes Resident memory of the process.\n"
+                 "# TYPE process_resident_memory_bytes gauge\n"
+                 "process_resident_memory_bytes {}\n"
+                 "# HELP process_cpu_seconds_total Processor time of the process.\n"
+                 "# TYPE process_cpu_seconds_total counter\n"
+                 "process_cpu_seconds_total {}\n",
+                 resident_memory().total, cpu);
+}
+
 void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config) {
   x.gauge("pagefold_kv_blocks_total", "Blocks of the KV pool.", m.blocks_total);
   x.gauge("pagefold_kv_blocks_used", "Blocks held by sequences.", m.blocks_used);
@@ -171,7 +203,8 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
 
 std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
                          std::string_view model_name,
-                         const std::vector<std::pair<std::string, uint64_t>>& http_requests) {
+                         const std::vector<std::pair<std::string, uint64_t>>& http_requests,
+                         const RequestFigures& requests) {
   Exposition x(fmt::format("model_name=\"{}\",engine=\"0\"", escaped(model_name)));
   x.gauge("vllm:num_requests_running", "Requests in the running batch.", m.running);
   x.gauge("vllm:num_requests_waiting", "Requests waiting for admission.", m.waiting);
@@ -189,12 +222,15 @@ std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
                   config.kv_format.group, m.blocks_total, config.kv_cache_memory_bytes));
   add_counts(x, m);
   add_histograms(x, m);
+  add_requests(x, requests);
   add_ours(x, m, config);
   x.describe("pagefold_http_requests_total", "counter", "HTTP requests by path.");
   for (const auto& [path, n] : http_requests) {
     x.sample("pagefold_http_requests_total", n, fmt::format("path=\"{}\"", escaped(path)));
   }
-  return x.take();
+  std::string out = x.take();
+  add_process(out);
+  return out;
 }
 
 }  // namespace pagefold

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/request_metrics.h"
 
 namespace pagefold {
 
 // http_requests: (path, requests so far).
 std::string metrics_text(const EngineMetrics& metrics, const EngineConfig& config,
                          std::string_view model_name,
-                         const std::vector<std::pair<std::string, uint64_t>>& http_requests);
+                         const std::vector<std::pair<std::string, uint64_t>>& http_requests,
+                         const RequestFigures& requests = {});
 
 }  // namespace pagefold

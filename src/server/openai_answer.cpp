@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "base/json.h"
@@ -37,6 +38,11 @@ void AnswerJob::start(const ApiModel& model, EnginePort& engine, CompletionReque
     job->finished_ = true;
     job->cancel_all();
     return send_error(*job->responder_, *error);
+  }
+  if (model.metrics) {
+    const auto& most = job->request_.sampling.max_tokens;
+    model.metrics->asked(static_cast<double>(job->request_.n),
+                         static_cast<double>(most ? *most : model.max_model_len));
   }
   // From here on the responder's callbacks keep the job alive; the end of the answer drops them.
   job->responder_->on_closed([job] {
@@ -99,6 +105,11 @@ void AnswerJob::pump() {
   }
   if (finished_ || !all_done) return;
   finished_ = true;
+  if (model_.metrics) {
+    int64_t most = 0;
+    for (const Slot& slot : slots_) most = std::max(most, slot.choice.completion_tokens());
+    model_.metrics->ended(static_cast<double>(most));
+  }
   if (request_.stream) {
     end_stream();
   } else {
@@ -167,6 +178,7 @@ void AnswerJob::finish_slot(size_t index) {
   Slot& slot = slots_[index];
   slot.done = true;
   const GenerationResult& result = slot.generation->result();
+  if (model_.metrics) model_.metrics->choice_ended(result);
   if (result.reason == FinishReason::error) {
     log::error("{}: {}", id_, result.error);
     return fail({.status = 500, .message = "The engine failed on this request.", .param = {}});

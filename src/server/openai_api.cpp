@@ -267,7 +267,8 @@ void OpenAiApi::metrics(const HttpRequest&, const ResponderPtr& r) {
     hits.emplace_back(std::string(kRoutes[i].path), hits_[i].load(std::memory_order_relaxed));
   }
   r->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-          metrics_text(engine_.metrics(), engine_.config(), model_.names.front(), hits));
+          metrics_text(engine_.metrics(), engine_.config(), model_.names.front(), hits,
+                       model_.metrics ? model_.metrics->figures() : RequestFigures()));
 }
 
 std::string OpenAiApi::model_json(const std::string& name) const {

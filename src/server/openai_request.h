@@ -19,6 +19,7 @@
 #include "pagefold/options.h"
 #include "server/api_error.h"
 #include "server/message_reader.h"
+#include "server/request_metrics.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -42,6 +43,7 @@ struct ApiModel {
   bool auto_tools = true;                  // calls are looked for when tool_choice is auto
   ReasoningDialect reasoning = ReasoningDialect::none;
   Request::Thinking thinking;  // of models whose templates leave earlier thoughts out
+  std::shared_ptr<RequestMetrics> metrics;  // null: nothing is counted
   // Prompts are counted so far; what is longer is refused as "more than" this.
   size_t prompt_limit() const { return 2 * static_cast<size_t>(max_model_len); }
 };

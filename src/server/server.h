@@ -10,6 +10,7 @@
 #include "api/loaded_model.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "server/batch.h"
 
 namespace pagefold {
 
@@ -38,6 +39,11 @@ struct ServerOptions {
 // Whether host and port can be listened on now: to be asked before a model is loaded for them.
 // kInvalidArgument: the host is no IP address.
 Status check_address(const ServerOptions& options);
+
+// Answers the requests of a file in OpenAI's batch format (batch.h); "-": standard input or output.
+Result<BatchCounts> run_batch_file(const LoadedModel& model, EngineCore& engine,
+                                   const ServerOptions& options, const std::string& input,
+                                   const std::string& output);
 
 // Serves until SIGINT or SIGTERM. Prints to stderr, once it accepts connections,
 //   pagefold is listening on http://HOST:PORT      (https:// with a certificate)

@@ -42,13 +42,13 @@ class Server:
         self.log = []
         for line in self.process.stderr:
             self.log.append(line)
-            found = re.search(r"listening on http://(\S+):(\d+)", line)
+            found = re.search(r"listening on (https?)://(\S+):(\d+)", line)
             if found:
-                self.host, self.port = found.group(1), int(found.group(2))
+                self.host, self.port = found.group(2), int(found.group(3))
                 break
         else:
             raise AssertionError("the server did not start:\n" + "".join(self.log))
-        self.url = f"http://{self.host}:{self.port}"
+        self.url = f"{found.group(1)}://{self.host}:{self.port}"
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
         self.reader.start()
 

@@ -15,7 +15,15 @@ TEST(MetricsText, HistogramsAreCumulative) {
   m.prefix_queries = 70;
   m.prefix_hits = 48;
   m.pauses_spilled = 5;
-  const std::string text = metrics_text(m, {}, "a\"b\\c\nd", {{"/health", 3}});
+  RequestMetrics requests;
+  requests.asked(2, 40);
+  GenerationResult ended;
+  ended.completion_tokens = 5;
+  ended.prefill_s = 0.5;
+  ended.decode_s = 0.5;
+  requests.choice_ended(ended);
+  requests.ended(5);
+  const std::string text = metrics_text(m, {}, "a\"b\\c\nd", {{"/health", 3}}, requests.figures());
   const std::string labels = R"(model_name="a\"b\\c\nd",engine="0")";
   for (const std::string& line :
        {"vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"0.1\"} 1\n",
@@ -28,6 +36,13 @@ TEST(MetricsText, HistogramsAreCumulative) {
         "pagefold_kv_blocks_cached{" + labels + "} 3\n",
         "pagefold_pauses_total{" + labels + ",by=\"spill\"} 5\n",
         "pagefold_http_requests_total{" + labels + ",path=\"/health\"} 3\n",
+        "vllm:request_params_n_sum{" + labels + "} 2\n",
+        "vllm:request_params_max_tokens_bucket{" + labels + ",le=\"50\"} 1\n",
+        "vllm:request_params_max_tokens_bucket{" + labels + ",le=\"20\"} 0\n",
+        "vllm:request_max_num_generation_tokens_sum{" + labels + "} 5\n",
+        "vllm:request_inference_time_seconds_sum{" + labels + "} 1\n",
+        "vllm:request_time_per_output_token_seconds_sum{" + labels + "} 0.125\n",
+        std::string("# TYPE process_resident_memory_bytes gauge\n"),
         std::string("# TYPE vllm:time_to_first_token_seconds histogram\n")}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text.substr(0, 3000);
   }
