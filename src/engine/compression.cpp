@@ -142,7 +142,8 @@ void end_signals(Sequence& s, int64_t rows) {
 bool CompactionRunner::run(Sequence& s, std::vector<BlockId>& freed,
                            const std::function<void()>& commit_taken,
                            const std::function<bool()>& make_room) {
-  if (!s.compression || !s.compression->due(s.cache)) return false;
+  if (!s.compression || !(s.compact_now || s.compression->due(s.cache))) return false;
+  s.compact_now = false;
   SequenceCompression& c = *s.compression;
   const auto start = Clock::now();
   const CompressionCounts before = c.counts();

@@ -16,6 +16,7 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes, uint64_t bounds_bytes)
   u.session = s.session_note;
   if (s.plan->evicts()) {
     u.budget = s.plan->budget_at(s.n_computed);
+    u.elastic = s.asked_budget > 0;
     u.pinned_tokens = s.plan->pinned_count(s.n_computed, s.n_prompt);
   }
   u.kept_slots = s.cache.held_slots();

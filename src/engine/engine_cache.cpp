@@ -127,6 +127,7 @@ void EngineCore::Impl::publish_metrics() {
   counters.running = static_cast<int64_t>(scheduler.running());
   counters.waiting = scheduler.paused();
   counters.preemptions = scheduler.preemptions();
+  counters.budgets_lowered = scheduler.squeezes();
   counters.blocks_used = int64_t{pool.used_count()} - pool.idle_count();
   counters.blocks_cached = pool.idle_count();
   counters.paused = counters.waiting;

@@ -42,6 +42,7 @@ struct EngineMetrics {
   int64_t sessions = 0, session_blocks = 0;
   uint64_t sessions_continued = 0, session_tokens = 0, sessions_reread = 0;
   uint64_t sessions_reclaimed = 0, sessions_expired = 0;
+  uint64_t budgets_lowered = 0;  // kv.elastic
   // Pauses by what became of the cache, and bytes of the spill file.
   uint64_t pauses_spilled = 0, pauses_recomputed = 0, spill_written = 0, spill_read = 0;
   int64_t paused = 0;

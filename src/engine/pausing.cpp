@@ -15,8 +15,16 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // As it was submitted; generated tokens stay, and are computed again like the prompt.
 void start_again(Sequence& s) {
-  // Of a session only the tokens are left: what its turns had evicted is read again.
+  // Of a session only the tokens are left: what its turns had evicted is read again, and what they
+  // had dropped is no part of it any more.
   if (s.session_note == "continued") s.session_note = "reread: paused without room for its cache";
+  for (auto h = s.hidden.rbegin(); h != s.hidden.rend(); ++h) {
+    s.tokens.erase(s.tokens.begin() + h->begin, s.tokens.begin() + h->end);
+    s.n_prompt -= h->end - h->begin;
+    if (s.request.suffix_begin > 0) s.request.suffix_begin -= h->end - h->begin;
+  }
+  s.hidden.clear();
+  if (s.asked_plan) s.plan = std::move(s.asked_plan);
   s.compression.reset();
   s.n_computed = 0;
   s.prefix = {};

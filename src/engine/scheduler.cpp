@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/compression.h"
+#include "kv/elastic.h"
 
 namespace pagefold {
 namespace {
@@ -69,7 +71,7 @@ const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
     plan_.logit_rows += s->scheduled_logits;
   }
   const auto waits = [](const auto& s) {
-    return s->spilled || (s->compression && s->compression->due(s->cache));
+    return s->spilled || s->compact_now || (s->compression && s->compression->due(s->cache));
   };
   PF_CHECK(empty() || !plan_.items.empty() || std::any_of(running_.begin(), running_.end(), waits),
            "a step without work");
@@ -110,6 +112,7 @@ void Scheduler::schedule(Sequence& s, std::vector<BlockId>& freed) {
   const int64_t rows = rows_allowed(s);
   if (rows <= 0) return;
   while (!reserve(s, rows, freed)) {
+    if (squeeze()) return;  // it goes on with what that frees, in the next step
     PF_CHECK(running_.size() > 1, "the pool cannot hold one sequence");
     const bool self = running_.back().get() == &s;
     pause_youngest(freed);
@@ -122,6 +125,30 @@ void Scheduler::schedule(Sequence& s, std::vector<BlockId>& freed) {
   rows_left_ -= s.scheduled_rows;
   logits_left_ -= s.scheduled_logits;
   s.peak_blocks = std::max(s.peak_blocks, s.cache.held_blocks());
+}
+
+// Lowers the budget of the youngest sequence that lets it be lowered and holds more than that; it
+// is compacted at the end of the step. False: there is none.
+bool Scheduler::squeeze() {
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    Sequence& s = **it;
+    if (!s.plan->elastic || !s.compression || s.spilled || s.n_computed < s.n_prompt) continue;
+    if (s.compact_now) return true;
+    const int64_t asked = s.asked_budget > 0 ? s.asked_budget : s.plan->budget_at(s.n_computed);
+    auto plan = lowered_plan(*s.plan, kv_, s.n_computed, asked);
+    if (!plan || s.cache.held_slots() <= budget_total(*plan, kv_, s.n_computed, s.n_prompt)) {
+      continue;
+    }
+    log::info("{}: its budget is lowered from {} to {} for want of cache blocks (kv.elastic)",
+              s.request.id, s.plan->budget_at(s.n_computed), plan->budget);
+    s.asked_budget = asked;
+    s.plan = std::move(plan);
+    s.compression->lower(s.plan);
+    s.compact_now = true;
+    ++squeezes_;
+    return true;
+  }
+  return false;
 }
 
 void Scheduler::pause_youngest(std::vector<BlockId>& freed) {

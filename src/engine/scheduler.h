@@ -28,7 +28,8 @@ struct StepPlan {
 //  oldest
 //    first and none past it, so nothing starves;
 //  - blocks are reserved here, all or nothing a sequence. Short of blocks, what only the prefix
-//    index holds is taken back first, then what sessions hold; then the youngest running sequence
+//    index holds is taken back first, then what sessions hold; then budgets of
+//    sequences that opted in are lowered (kv.elastic); then the youngest running sequence
 //    is paused (Pausing), and goes on when there is room, the oldest first. Numbers are the same
 //    whatever runs beside them, so no answer changes;
 //  - admission is optimistic: all known tokens of the newcomer must fit beside what the running
@@ -73,6 +74,7 @@ class Scheduler {
   Sequence& running_at(size_t i) { return *running_[i]; }  // in order of arrival
   int paused() const;                                      // waiting, but admitted before
   uint64_t preemptions() const { return preemptions_; }
+  uint64_t squeezes() const { return squeezes_; }  // budgets lowered (kv.elastic)
   // Sequences admitted for the first time in the last plan().
   int newly_admitted() const { return newly_admitted_; }
 
@@ -99,6 +101,7 @@ class Scheduler {
   // session: the one that it goes on from, or null.
   bool fits(const Sequence& newcomer, const PrefixIndex::Hit& hit, const Sequence* session) const;
   void admit(std::vector<BlockId>& freed);
+  bool squeeze();
   void go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed);
   void ensure_compression(Sequence& s) const;
 
@@ -117,7 +120,7 @@ class Scheduler {
   int rows_left_ = 0, logits_left_ = 0;
   bool paused_now_ = false;
   int newly_admitted_ = 0;
-  uint64_t preemptions_ = 0;
+  uint64_t preemptions_ = 0, squeezes_ = 0;
 };
 
 }  // namespace pagefold

@@ -87,8 +87,11 @@ struct Sequence {
   std::string session_note;  // see KvUsage
   // Positions that earlier turns of the session dropped: their tokens are here, but in no prompt.
   std::vector<KeepSpan> hidden;
+  std::shared_ptr<const KvPlan> asked_plan;  // before hidden tokens moved its spans; null: plan is
   bool drop_thinking = true;
-  std::shared_ptr<const KvPlan> plan;                // never null
+  int64_t asked_budget = 0;            // kv.elastic: before it was lowered; 0: it was not
+  bool compact_now = false;            // it was lowered in this step
+  std::shared_ptr<const KvPlan> plan;  // never null
   std::unique_ptr<SequenceCompression> compression;  // null: nothing is ever evicted
   CompressionCounts counted;                         // what the engine's counters know of
   SeqSignals signals;                                // of the step being planned

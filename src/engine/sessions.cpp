@@ -178,6 +178,7 @@ void SessionStore::adopt(Sequence& s, std::vector<BlockId>& freed) {
   if (more > 0 && !s.plan->keep.empty()) {
     KvPlan plan = *s.plan;
     plan.keep = with_hidden(plan.keep, s.hidden);
+    s.asked_plan = s.plan;
     s.plan = std::make_shared<const KvPlan>(std::move(plan));
   }
   old.cache.fork(pool_, s.cache);

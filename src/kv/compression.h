@@ -54,6 +54,8 @@ class SequenceCompression {
   // The sequence goes on with a longer prompt, most of which it has computed: what it kept and
   // remembers stays, under a plan with the same policy. Counts begin anew.
   void next_turn(std::shared_ptr<const KvPlan> plan, int64_t n_prompt, int64_t window_end);
+  // From now on under this plan, which differs in its budget alone.
+  void lower(std::shared_ptr<const KvPlan> plan) { plan_ = std::move(plan); }
   const Observation* begin_step(const SequenceCache& cache, int64_t rows);
   void end_step(int64_t rows);
   bool due(const SequenceCache& cache) const;

@@ -154,6 +154,8 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
             m.sessions_reclaimed);
   x.counter("pagefold_sessions_expired_total", "Sessions that outlived --kv-session-ttl.",
             m.sessions_expired);
+  x.counter("pagefold_kv_budgets_lowered_total",
+            "Budgets lowered for want of blocks, of requests with kv.elastic.", m.budgets_lowered);
   x.gauge("pagefold_requests_paused", "Requests that wait for their blocks to come back.",
           m.paused);
   x.describe("pagefold_pauses_total", "counter", "Pauses by how the request goes on.");

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/engine_test_util.h"
+#include "engine/tiny_engine.h"
 
 namespace pagefold {
 namespace {
@@ -278,6 +279,31 @@ TEST(Lifecycle, CallbacksAndCounters) {
   EXPECT_EQ(m.iteration_tokens.sum, 14.0);
   EXPECT_EQ(m.kv_block_bytes, 4u * 16 * 8);
   EXPECT_EQ(m.blocks_total, 4096);
+}
+
+// A model object serves one engine after another: nothing of the first one's pool, of its page
+// bounds or of its buffers is left.
+TEST(Engine, AModelServesOneEngineAfterAnother) {
+  WatchedModel model;
+  std::vector<int32_t> want;
+  for (const uint64_t blocks : {6u * 20, 6u * 300, 6u * 12, 6u * 90}) {
+    for (const char* policy : {"quest", "full"}) {
+      auto engine = EngineCore::start(model, tiny_config(model.shape(), 4, blocks, 128));
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      const KvOptions kv = {{"policy", policy}, {"budget", "32"}};
+      std::vector<std::shared_ptr<Generation>> running;
+      for (int i = 0; i < 4; ++i)
+        running.push_back(*(*engine)->submit(compressed(prompt_of(90, 3, 160), 20, kv)));
+      for (const auto& g : running) {
+        const Answer a = drain(*g);
+        EXPECT_EQ(a.result.reason, FinishReason::length);
+        if (std::string_view(policy) == "quest") {
+          if (want.empty()) want = a.tokens;
+          EXPECT_EQ(a.tokens, want) << blocks;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -88,6 +88,58 @@ TEST(Spilling, ChangesNoAnswer) {
   }
 }
 
+// kv.elastic: budgets are lowered before anybody is paused; who did not opt in notices nothing.
+TEST(Elastic, LowersBudgetsBeforeAnybodyIsPaused) {
+  for (const KvOptions& kv : every_policy()) {
+    const bool evicts = kv.at("policy") != "full" && kv.at("policy") != "quest";
+    const bool once =
+        kv.at("policy") == "snapkv" || kv.at("policy") == "pyramidkv" || kv.at("policy") == "adakv";
+    const bool off = kv.count("packing") > 0 && kv.at("packing") == "off";
+    if (kv.count("protect_prompt") == 0 && kv.at("policy") == "triattention") continue;
+    SCOPED_TRACE(words_of(kv));
+    KvOptions elastic = kv;
+    if (evicts) elastic["budget"] = "96";
+    elastic["elastic"] = "on";
+    KvOptions plain = elastic;
+    plain.erase("elastic");
+    // The oldest opted in, the others did not.
+    std::vector<Request> requests = {compressed(prompt_of(20, 1, 160), 150, elastic)};
+    for (uint64_t i = 1; i < 4; ++i)
+      requests.push_back(compressed(prompt_of(20, i, 160), 150, plain));
+    const std::vector<Answer> alone = answers_alone(requests, {});
+    EngineMetrics m, without;
+    const auto pool = [](const ModelShape& s) {
+      EngineConfig c = tiny_config(s, 8, 6 * 26, 190);
+      c.spill_dir = temp_folder();
+      c.spill_bytes = uint64_t{1} << 30;
+      return c;
+    };
+    const auto got = answers_together(requests, {}, pool, &m);
+    EXPECT_EQ(m.budgets_lowered > 0, evicts && !once && !off) << m.budgets_lowered;
+    EXPECT_EQ(got[0].result.kv.elastic, m.budgets_lowered > 0);
+    EXPECT_EQ(got[0].result.reason, FinishReason::length);
+    if (m.budgets_lowered > 0) {
+      EXPECT_LT(got[0].result.kv.budget, 96);
+      EXPECT_LT(got[0].result.kv.kept_slots, alone[0].result.kv.kept_slots);
+    }
+    for (size_t i = 1; i < got.size(); ++i) {
+      EXPECT_FALSE(got[i].result.kv.elastic);
+      EXPECT_EQ(got[i].tokens, alone[i].tokens) << i;
+    }
+    // With room, opting in changes nothing.
+    EXPECT_EQ(alone[0].tokens,
+              answers_alone({compressed(prompt_of(20, 1, 160), 150, plain)}, {})[0].tokens);
+    // All of them opted in: fewer pauses.
+    for (Request& r : requests) r.kv = plain;
+    answers_together(requests, {}, pool, &without);
+    for (Request& r : requests) r.kv = elastic;
+    for (const Answer& a : answers_together(requests, {}, pool, &m))
+      EXPECT_EQ(a.result.reason, FinishReason::length);
+    if (m.budgets_lowered > 0) EXPECT_LT(m.preemptions, std::max<uint64_t>(1, without.preemptions));
+    EXPECT_EQ(m.blocks_used, 0);
+  }
+}
+
 // Guaranteed admission with a prefix cache counts the copies that compaction may need.
 TEST(Admission, GuaranteedNeverPauses) {
   for (const KvOptions& kv : every_policy()) {

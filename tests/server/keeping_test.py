@@ -1,5 +1,6 @@
 """kv.keep from the outside: what compression keeps of a conversation, and what usage says of it."""
 
+import concurrent.futures
 import sys
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_roles_and_messages_are_kept():
             if want < 200:
                 assert used["compactions"] > 2 and want + 64 <= used["max_head"] <= 64 + 8 + want, used
         # Under every policy; the answer with the system message kept is the same alone and shared.
-        for policy in ("h2o", "snapkv", "kvcompress"):
+        for policy in ("h2o", "kvcompress"):
             kv = {"policy": policy, "budget": 160}
             first, second = chat(s, kv), chat(s, kv)
             assert first["usage"]["kv"]["pinned_tokens"] == system, (policy, first["usage"])
@@ -69,6 +70,52 @@ def test_errors_name_the_field():
         # What is kept counts: a prompt that is kept whole may not fit although its budget would.
         status, answer = s.post("/v1/completions", {"prompt": "a b c d", "kv": {"policy": "streaming", "budget": 2}})
         assert status == 400 and "always kept" in answer["error"]["message"], answer
+
+
+def turn(server, messages, kv, **more):
+    """One turn of a conversation; the answer is appended to it."""
+    answer = chat(server, kv, messages, **({"max_tokens": 20, "ignore_eos": False} | more))
+    return answer, messages + [{"role": "assistant", "content": answer["choices"][0]["message"]["content"]}]
+
+
+def test_a_session_reads_only_what_is_new():
+    with harness.Server(*SMALL) as s:
+        for kv in (KV, {"policy": "h2o", "budget": 96}):
+            messages, read = MESSAGES, 0
+            for i in range(2):
+                answer, messages = turn(s, messages, kv | {"session": "talk"}, cache_salt="salt")
+                usage = answer["usage"]
+                if i == 0:
+                    assert usage["kv"]["session"] != "continued", usage
+                else:
+                    assert usage["kv"]["session"] == "continued", usage
+                    assert usage["prompt_tokens_details"]["cached_tokens"] == read, (read, usage)
+                read = usage["prompt_tokens"] + usage["completion_tokens"] - 1
+                messages = messages + [{"role": "user", "content": f"And class {i}?"}]
+            assert s.metric("pagefold_sessions") == 1
+        assert s.metric("pagefold_session_blocks") == s.metric("pagefold_kv_blocks_used") > 0
+        # What differs is read anew, with the answer of a server that knows nothing.
+        messages[1] = {"role": "user", "content": "Something else."}
+        answer, _ = turn(s, messages, {"policy": "h2o", "budget": 96, "session": "talk"}, cache_salt="salt")
+        assert "differs from the conversation at token" in answer["usage"]["kv"]["session"], answer["usage"]
+        alone, _ = turn(s, messages, {"policy": "h2o", "budget": 96}, cache_salt="other")
+        assert alone["choices"] == answer["choices"] and alone["usage"]["kv"]["session"] is None
+        for more, param in [({"n": 2}, "kv"), ({"kv": {"session": "x" * 300}}, None)]:
+            status, answer = s.post("/v1/chat/completions", {"messages": MESSAGES, "kv": {"session": "x"}} | more)
+            assert status == 400 and "kv.session" in answer["error"]["message"], answer
+
+
+def test_an_elastic_request_gives_way():
+    # Ten blocks a table: two that want 160 tokens each do not fit, unless one needs less.
+    ask = {"prompt": "Once upon a time", "max_tokens": 120, "ignore_eos": True, "temperature": 0}
+    kv = {"policy": "streaming", "budget": 112, "interval": 8, "elastic": True}
+    with harness.Server("--max-model-len", "160", "--kv-cache-memory-bytes", str(90 * 10 * 4096)) as s:
+        with concurrent.futures.ThreadPoolExecutor(2) as crowd:
+            got = list(crowd.map(lambda _: s.post("/v1/completions", ask | {"kv": kv}), range(2)))
+        assert [status for status, _ in got] == [200, 200]
+        assert any(a["usage"]["kv"]["elastic"] and a["usage"]["kv"]["budget"] < 112 for _, a in got), got
+        assert s.metric("pagefold_kv_budgets_lowered_total") > 0
+        assert s.metric("vllm:num_preemptions_total") == 0
 
 
 if __name__ == "__main__":

@@ -10,15 +10,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import harness  # noqa: E402
 
-SMALL = ["--max-model-len", "1024", "--max-num-seqs", "8"]
+LONG = os.environ.get("PAGEFOLD_LONG_TESTS", "") not in ("", "0")  # a system prompt of 3,000 tokens
+SMALL = ["--max-model-len", "4096" if LONG else "1024", "--max-num-seqs", "8"]
+POOL = ["--kv-cache-memory-bytes", "1G" if LONG else "256M"]
 SYSTEM = "You are a patient clerk of the harbour office. " + " ".join(
-    f"Rule {i}: ships of class {i} moor at quay {i * 7 % 13} and pay {i * 31 % 97} crowns." for i in range(8))
+    f"Rule {i}: ships of class {i} moor at quay {i * 7 % 13} and pay {i * 31 % 97} crowns." for i in range(108 if LONG else 8))
 QUESTIONS = ["Where do ships of class 3 moor?", "What does class 7 pay?", "Name a rule about quays.",
              "Is there a quay 5?", "Who pays the least crowns of all?"]
 # Policies by whether they may share the start of a prompt of this length.
 SHARING = ["full", "random", "streaming", "tova", "snapkv", "pyramidkv", "adakv", "snapkv-d", "kvcompress", "rkv",
            "triattention", "quest"]
-ALONE = ["h2o", "scissorhands"]
+ALONE = ["h2o"] if LONG else ["h2o", "scissorhands"]
+WINDOW = {"scissorhands": 400}  # rows before the prompt's end that a policy observes; others: at most 128
 
 
 def chat(server, question, policy="full", **more):
@@ -46,11 +49,11 @@ def together(function, items):
 
 
 def test_five_users_of_one_system_prompt():
-    """Acceptance 2 of the serving work, scaled down: each policy in turn, cold, warm and at once."""
-    off = harness.Server(*SMALL, "--kv-cache-memory-bytes", "256M", "--no-enable-prefix-caching")
-    on = harness.Server(*SMALL, "--kv-cache-memory-bytes", "256M")
+    """Acceptance 2 of the serving work (scaled down unless LONG): each policy in turn, cold, warm and at once."""
+    off = harness.Server(*SMALL, *POOL, "--no-enable-prefix-caching")
+    on = harness.Server(*SMALL, *POOL)
     with off, on:
-        for policy in SHARING + ALONE:
+        for policy in SHARING + (["scissorhands"] if LONG else []) + ALONE:
             want = together(lambda q: chat(off, q, policy), QUESTIONS)
             assert all(cached(a) == 0 for a in want)
             cold = chat(on, QUESTIONS[0], policy, cache_salt=policy)
@@ -63,8 +66,8 @@ def test_five_users_of_one_system_prompt():
                 assert text(w) == text(b), policy
                 assert w["usage"]["kv"]["kept_slots"] == b["usage"]["kv"]["kept_slots"]
                 kv, n = b["usage"]["kv"], b["usage"]["prompt_tokens"]
-                if policy in SHARING:
-                    assert not kv["cache_bypass"] and cached(b) >= n - 128 - 32, (policy, b["usage"])
+                if policy not in ALONE:
+                    assert not kv["cache_bypass"] and cached(b) >= n - WINDOW.get(policy, 128) - 32, (policy, b["usage"])
                 else:
                     assert kv["cache_bypass"] and cached(b) == 0 and policy in kv["cache_note"], kv
             if policy in ("full", "random", "streaming", "quest"):

@@ -53,12 +53,16 @@ Status CpuBackend::init_kv(const KvShape& shape) {
   PF_CHECK(shape.v_scale.empty() || shape.v_scale.size() == layers);
   kv_ = shape;
   centre_.init(shape);
+  // A model may serve one engine after another: nothing of the last one's pool stays.
+  bounds_ = PageBounds();
+  saturated_ = 0;
   return arena_.init({shape.k_dtype, shape.v_dtype, shape.head_dim, shape.block_size, shape.group},
                      shape.n_blocks);
 }
 
 Status CpuBackend::init_step(const StepLimits& limits) {
   limits_ = limits;
+  buffers_.clear();  // of the limits before
   int64_t widest = 0;
   size_t orders = 1;
   for (const Matrix& m : matrices_) {
