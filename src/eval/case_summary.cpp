@@ -50,7 +50,7 @@ void add_case_figures(const Run& run, const Cell& cell, Json& row) {
   std::map<std::string, Group> groups;
   std::map<std::string, double> details;
   std::vector<double> where_right, tokens;
-  int64_t right = 0, n = 0, parsed = 0, cut = 0, answers = 0, graded = 0;
+  int64_t right = 0, wrong = 0, n = 0, parsed = 0, cut = 0, answers = 0, graded = 0;
   bool same = !cell.full(), compacted = true;
   for (int64_t s = 0; s < run.samples; ++s) {
     const Json* line = run.results.find(cell, s);
@@ -61,6 +61,7 @@ void add_case_figures(const Run& run, const Cell& cell, Json& row) {
     ++group.n;
     ++n;
     right += score == 1 ? 1 : 0;
+    wrong += score == 0 ? 1 : 0;
     parsed += line->value("parsed", int64_t{0});
     cut += line->value("cut", int64_t{0});
     answers += static_cast<int64_t>((*line)["scores"].size());
@@ -74,8 +75,9 @@ void add_case_figures(const Run& run, const Cell& cell, Json& row) {
       ++graded;
     }
   }
-  // Wilson's interval has no width problem at 0 and 1; shares of needles keep the bootstrap's.
-  if (run.options.repeats == 1 && run.options.needles <= 1) {
+  // Cases that are right or wrong: Wilson's interval, which has a width at 0 and 1 too. Shares keep
+  // the bootstrap's.
+  if (right + wrong == n) {
     const Interval ci = wilson(right, n);
     row["ci95"] = n > 0 ? Json{ci.low, ci.high} : Json(nullptr);
   }

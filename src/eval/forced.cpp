@@ -150,12 +150,14 @@ Result<ForcedUsage> ForcedModel::run(const std::shared_ptr<const KvPlan>& plan,
     if (since >= 0) block_sum += block_rows(s.cache, rows);
     step(s, rows, hooks);
     usage.bytes_peak = std::max(usage.bytes_peak, bytes());
+    if (s.n_computed == n - 1) break;  // an engine retires a sequence before it compacts
     if (s.compression && hooks.before_compaction && s.compression->due(s.cache))
       hooks.before_compaction(*s.compression);
     runner_.run(
         s, freed_, [this] { give_back(); }, [] { return false; });
     give_back();
   }
+  give_back();
   if (hooks.at_stop) hooks.at_stop(s);
   usage.bytes_end = bytes();
   usage.bytes_mean = n - 1 > n_prompt ? block_sum * static_cast<double>(block_bytes_) /

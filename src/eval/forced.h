@@ -27,7 +27,8 @@ struct ForcedHooks {
   std::function<const Observation*(int64_t first, int64_t rows)> observe;
   // A compaction is due: the oracle fills in what it knows.
   std::function<void(SequenceCompression&)> before_compaction;
-  // At the prompt's end and every stop_every rows after it, before the next row is computed.
+  // At the prompt's end and every stop_every rows after it, before the next row is computed, and
+  // once all are.
   std::function<void(const Sequence&)> at_stop;
   int64_t stop_every = 0;
 };

@@ -76,8 +76,10 @@ class TextTask {
               reference_model_->plan(cell.words(run_.options.engine.kv), settings_.prompt));
     if (plan->quest_tokens <= 0 || plan->budget_share <= 0) return plan;
     KvPlan own = *plan;
-    own.quest_tokens =
-        static_cast<int64_t>(std::ceil(own.budget_share * static_cast<double>(length())));
+    const int64_t block = reference_model_->kv().block_size;
+    const double blocks =
+        own.budget_share * static_cast<double>(length()) / static_cast<double>(block);
+    own.quest_tokens = static_cast<int64_t>(std::ceil(blocks)) * block;
     return std::make_shared<const KvPlan>(std::move(own));
   }
 
@@ -235,7 +237,7 @@ class TextTask {
   void look(const Sequence& s, const Future& future, std::vector<double>& lost,
             std::vector<double>& output_error, std::vector<double>& lost_at) const {
     const int64_t window = (s.n_computed - settings_.prompt) / Future::kWindow;
-    if (window >= future.windows()) return;
+    if (s.n_computed >= length() - 1) return;  // no row comes
     const int n_tables = s.cache.shape().n_tables();
     double sum = 0, error = 0;
     int64_t tables = 0;
