@@ -23,13 +23,16 @@ MAY_INCLUDE = {
     "text": BASE,
     "grammar": BASE,
     "calc": BASE,
+    "report": BASE,
     "backend": BASE | {"kernels"},
     "model": BASE | {"backend", "formats"},
     "engine": BASE | {"model", "backend", "kv", "calc", "grammar"},
     "api": BASE | {"model", "engine", "text", "grammar", "formats", "kv", "calc", "backend"},
     "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
+    "eval": BASE | {"report", "api", "model", "engine", "text", "formats", "kv", "backend"},
     "server": BASE | {"engine", "text", "grammar", "kv", "calc", "api"},
-    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "server"},
+    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "eval", "report",
+                    "server"},
 }
 # Plain-data headers that may be included from further away.
 KV_DATA = {"kv/table.h", "kv/moves.h", "kv/signals.h"}
@@ -39,7 +42,7 @@ ALSO = {
     "api": KV_DATA,
 }
 # Folders that may include the public headers include/pagefold/.
-PUBLIC_OPTIONS = {"kv", "engine", "api", "server", "cli"}
+PUBLIC_OPTIONS = {"kv", "engine", "api", "eval", "server", "cli"}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70

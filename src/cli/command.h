@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/kv_format.h"
+#include "eval/eval.h"
 #include "pagefold/calc.h"
 #include "pagefold/options.h"
 #include "quantize/quantize_options.h"
@@ -93,6 +94,10 @@ struct CalcCommand {
   CalcRequest request;
   bool presets = false, json = false;
 };
+struct EvalCommand {
+  eval::EvalOptions options;
+  bool json = false;
+};
 struct PullCommand {
   std::string model;
   bool json = false;
@@ -100,7 +105,7 @@ struct PullCommand {
 
 using Action =
     std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand, PullCommand,
-                 ReclaimCommand, CalibrateCommand, QuantizeCommand, CalcCommand>;
+                 ReclaimCommand, CalibrateCommand, QuantizeCommand, CalcCommand, EvalCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
@@ -111,6 +116,7 @@ int run_reclaim(const ReclaimCommand& command);
 int run_calibrate(const CalibrateCommand& command);
 int run_quantize(const QuantizeCommand& command);
 int run_calc(const CalcCommand& command);
+int run_eval(const EvalCommand& command);
 int run_pull(const PullCommand& command);
 
 }  // namespace pagefold

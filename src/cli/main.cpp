@@ -24,6 +24,7 @@ int run(const Action& action) {
     int operator()(const CalibrateCommand& c) const { return run_calibrate(c); }
     int operator()(const QuantizeCommand& c) const { return run_quantize(c); }
     int operator()(const CalcCommand& c) const { return run_calc(c); }
+    int operator()(const EvalCommand& c) const { return run_eval(c); }
   };
   return std::visit(Runner{}, action);
 }

@@ -1,0 +1,208 @@
+// The way of a run: settings and a grid, the lines that are still missing, the summary.
+#include "eval/eval.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "eval/run.h"
+#include "eval/summary.h"
+
+namespace pagefold::eval {
+namespace {
+
+constexpr size_t kMostDataBytes = size_t{256} << 20;
+constexpr int kVersion = 1;  // of the lines: a change of what a line holds changes it
+
+// FNV-1a: tells texts apart, not attackers.
+std::string digest(std::string_view text) {
+  uint64_t h = 0xcbf29ce484222325;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return fmt::format("{:016x}", h);
+}
+
+uint64_t size_on_disk(const std::string& model) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(model, error)) {
+    const auto size = std::filesystem::file_size(model, error);
+    return error ? 0 : size;
+  }
+  uint64_t sum = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(model, error)) {
+    const auto size = entry.is_regular_file(error) ? entry.file_size(error) : 0;
+    sum += error ? 0 : size;
+  }
+  return sum;
+}
+
+Json settings_of(const EvalOptions& o, const std::string& data) {
+  const EngineOptions& e = o.engine;
+  const auto path = std::filesystem::path(e.model);
+  Json s = {{"version", kVersion},
+            {"task", o.task},
+            {"model", (path.has_filename() ? path : path.parent_path()).filename().string()},
+            {"model_bytes", size_on_disk(e.model)},
+            {"data", o.data.empty() ? "own" : std::filesystem::path(o.data).filename().string()},
+            {"data_digest", digest(data)},
+            {"seed", o.seed},
+            {"samples", o.samples},
+            {"dtype", e.dtype},
+            {"quantization", e.quantization},
+            {"activations", e.activations},
+            {"kv_cache_dtype_v", e.kv_cache_dtype_v},
+            {"kv_cache_group", e.kv_cache_group},
+            {"block_size", e.block_size},
+            {"isa", e.isa},
+            {"kv", e.kv}};
+  if (is_text_task(o.task)) {
+    s["prompt_tokens"] = o.prompt;
+    s["tokens"] = o.tokens;
+  } else {
+    s["max_tokens"] = o.max_tokens;
+    s["temperature"] = o.temperature;
+    s["top_p"] = o.top_p;
+    s["repeats"] = o.repeats;
+    s["contexts"] = o.contexts;
+    s["needles"] = o.needles;
+    s["shots"] = o.shots;
+  }
+  return s;
+}
+
+Status check(const EvalOptions& o) {
+  const auto names = task_names();
+  if (std::find(names.begin(), names.end(), o.task) == names.end()) {
+    std::string list;
+    for (const auto& n : names) list += (list.empty() ? "" : ", ") + n;
+    return bad_input("eval: '{}' is no mode; the modes are: {}", o.task, list);
+  }
+  if (is_text_task(o.task) && (o.prompt < 1 || o.tokens < 1 || o.prompt + o.tokens > 1 << 20))
+    return bad_input("eval: a text of {} + {} tokens cannot be scored", o.prompt, o.tokens);
+  if (o.samples < 1) return bad_input("eval: --samples must be at least 1");
+  if (o.task == "qa" && o.data.empty())
+    return bad_input("eval qa: --data FILE is needed, JSON lines of \"question\" and \"answer\"");
+  for (const int64_t c : o.contexts) {
+    if (c < 128 || c > 1 << 20)
+      return bad_input("eval: --contexts: {}: must lie in 128 ... {}", c, 1 << 20);
+  }
+  if (is_text_task(o.task)) return ok_status();
+  for (const std::string& p : o.policies) {
+    if (p.starts_with("oracle"))
+      return bad_input(
+          "eval {}: oracle must know what later queries look at, which only a known text tells: "
+          "perplexity, kld and mass have it",
+          o.task);
+  }
+  return ok_status();
+}
+
+// Small enough for minutes on two cores; the options that a task does not have stay neutral.
+void fill_answer_defaults(EvalOptions& o) {
+  const auto fill = [](int64_t& v, int64_t value) { v = v == 0 ? value : v; };
+  const bool qa = o.task == "qa", state = o.task == "state_query";
+  const bool hay = !qa && !state;
+  fill(o.samples, qa ? 8 : state ? 4 : 12);
+  fill(o.max_tokens, qa                   ? 256
+                     : state              ? 512
+                     : o.task == "needle" ? 24 * std::max<int64_t>(1, o.needles)
+                                          : 24);
+  fill(o.repeats, 1);
+  if (hay && o.contexts.empty()) o.contexts = {256, 512};
+  if (o.task == "needle") fill(o.needles, 1);
+  if (qa && o.shots < 0) o.shots = 3;
+  // One answer is the likeliest one; several must differ.
+  if (o.temperature < 0) o.temperature = o.repeats > 1 ? 0.6 : 0;
+  if (o.top_p <= 0) o.top_p = o.repeats > 1 ? 0.95 : 1;
+}
+
+EvalOptions with_defaults(EvalOptions o) {
+  const bool text = is_text_task(o.task);
+  const auto fill = [](int64_t& v, int64_t value) { v = v == 0 ? value : v; };
+  if (!text) fill_answer_defaults(o);
+  if (text) {
+    fill(o.samples, 4);
+    fill(o.prompt, 128);
+    fill(o.tokens, 384);
+  }
+  if (o.policies.empty()) {
+    o.policies = {"snapkv-d", "h2o", "triattention", "streaming", "random"};
+    if (text) o.policies.insert(o.policies.begin(), "oracle");
+  }
+  if (o.budgets.empty()) o.budgets = {"25%", "50%"};
+  // Policies are compared on what the full model computes; types are a question of their own.
+  if (o.kv_types.empty()) o.kv_types = {text ? "float32" : "auto"};
+  return o;
+}
+
+Status write_outputs(const EvalOptions& o, const EvalReport& report) {
+  if (o.output.empty()) return ok_status();
+  PF_TRY(write_file_atomic(o.output + ".json", report.json + "\n"));
+  return write_file_atomic(o.output + ".html", report.html);
+}
+
+}  // namespace
+
+std::vector<std::string> task_names() {
+  return {"perplexity", "kld", "mass", "needle", "passkey", "state_query", "qa"};
+}
+
+EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type) {
+  EngineOptions e = options.engine;
+  e.kv = {};
+  e.kv_cache_dtype = kv_type;
+  return e;
+}
+
+bool Run::missing(const Cell& cell) const {
+  for (int64_t s = 0; s < samples; ++s) {
+    if (results.find(cell, s) == nullptr) return true;
+  }
+  return false;
+}
+
+Status Run::keep(const Cell& cell, int64_t sample, Json values) {
+  PF_TRY(results.add(cell, sample, std::move(values)));
+  ++done;
+  const auto total = static_cast<int64_t>(cells.size()) * samples;
+  if (options.progress) options.progress(done, total);
+  if (!missing(cell)) log::info("eval: {} at {} is done", cell.name(), cell.kv_type);
+  return ok_status();
+}
+
+Status Run::leave_out(const Cell& cell, const Status& why) {
+  std::erase_if(cells, [&](const Cell& c) { return c.key() == cell.key(); });
+  left_out.emplace_back(cell, message_of(why));
+  const bool other = std::any_of(cells.begin(), cells.end(),
+                                 [&](const Cell& c) { return c.policy == cell.policy; });
+  if (!other) return with_context(why, cell.name());
+  log::warn("eval: {} is left out: {}", cell.name(), message_of(why));
+  return ok_status();
+}
+
+Result<EvalReport> run_eval(const EvalOptions& given) {
+  const EvalOptions o = with_defaults(given);
+  PF_TRY(check(o));
+  std::string data;
+  if (!o.data.empty()) {
+    PF_ASSIGN(data, read_file(o.data, kMostDataBytes));
+  } else if (is_text_task(o.task)) {
+    log::warn(
+        "eval: no --data; a text of made-up sentences is used, which says little about real text");
+    data = filler(o.seed, (o.samples * (o.prompt + o.tokens)) / 6 + 64);
+  }
+  const Json settings = settings_of(o, data);
+  PF_ASSIGN(Results results, Results::open(o.output.empty() ? "" : o.output + ".jsonl", settings));
+  Run run{o, make_grid(o.policies, o.budgets, o.kv_types), results, o.samples, {}, 0};
+  for (const Cell& cell : run.cells) {
+    for (int64_t s = 0; s < run.samples; ++s) run.done += results.find(cell, s) != nullptr ? 1 : 0;
+  }
+  PF_TRY(is_text_task(o.task) ? run_text_task(run, {o.prompt, o.tokens}, data)
+                              : run_answer_task(run, data));
+  const Json all = summary(run, settings);
+  EvalReport report{dump_json(all), html_page(all, o.command), text_table(all)};
+  PF_TRY(write_outputs(o, report));
+  return report;
+}
+
+}  // namespace pagefold::eval
