@@ -30,8 +30,9 @@ MAY_INCLUDE = {
     "api": BASE | {"model", "engine", "text", "grammar", "formats", "kv", "calc", "backend"},
     "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
     "eval": BASE | {"report", "api", "model", "engine", "text", "formats", "kv", "backend"},
+    "bench": BASE | {"report", "api", "model", "engine", "kv", "backend"},
     "server": BASE | {"engine", "text", "grammar", "kv", "calc", "api"},
-    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "eval", "report",
+    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "eval", "bench", "report",
                     "server"},
 }
 # Plain-data headers that may be included from further away.
@@ -42,7 +43,7 @@ ALSO = {
     "api": KV_DATA,
 }
 # Folders that may include the public headers include/pagefold/.
-PUBLIC_OPTIONS = {"kv", "engine", "api", "eval", "server", "cli"}
+PUBLIC_OPTIONS = {"kv", "engine", "api", "eval", "bench", "server", "cli"}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70

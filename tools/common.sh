@@ -15,7 +15,7 @@ PACKAGES=(
   libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
-CHECK_PACKAGES=(git clang clang-format libclang-rt-14-dev)
+CHECK_PACKAGES=(git chromium clang clang-format libclang-rt-14-dev)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }

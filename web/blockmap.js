@@ -65,16 +65,17 @@ export class BlockMap {
 
   css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
+  // Cells as large as fit, stretched to fill the width; edges fall on whole pixels.
   layout() {
     const {clientWidth: w, clientHeight: h} = this.canvas;
-    const n = Math.max(1, this.cells.length);
-    let size = Math.max(2, Math.min(18, Math.floor(Math.sqrt(w * h / n))));
-    while (size > 2 && Math.ceil(n / Math.floor(w / size)) * size > h) --size;
-    return {w, h, size, columns: Math.max(1, Math.floor(w / size))};
+    const n = Math.max(1, this.cells.length), most = 18;
+    const columns = Math.max(1, Math.ceil(w / Math.min(most, Math.sqrt(w * h / n))));
+    const rows = Math.ceil(n / columns);
+    return {w, h, columns, dx: w / columns, dy: Math.min(most, h / rows)};
   }
 
   draw() {
-    const {w, h, size, columns} = this.layout();
+    const {w, h, columns, dx, dy} = this.layout();
     const scale = window.devicePixelRatio || 1;
     if (this.canvas.width !== Math.round(w * scale)) this.canvas.width = Math.round(w * scale);
     if (this.canvas.height !== Math.round(h * scale)) this.canvas.height = Math.round(h * scale);
@@ -82,32 +83,34 @@ export class BlockMap {
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.clearRect(0, 0, w, h);
     const free = this.css('--free'), prefix = this.css('--prefix');
-    const inner = size >= 5 ? size - 1 : size - 0.5;
+    const gap = Math.min(dx, dy) >= 4 ? 1 : 0;
     this.cells.forEach(([owner, fill], i) => {
-      const x = i % columns * size, y = Math.floor(i / columns) * size;
+      const column = i % columns, row = Math.floor(i / columns);
+      const x = Math.round(column * dx), y = Math.round(row * dy);
+      const width = Math.round((column + 1) * dx) - x - gap, height = Math.round((row + 1) * dy) - y - gap;
       g.globalAlpha = 1;
       g.fillStyle = free;
-      g.fillRect(x, y, inner, inner);
-      if (owner === 0) return;
-      g.fillStyle = owner === 1 ? prefix : colour(this.state.sequences[owner - 2]?.id);
-      g.globalAlpha = 0.3;
-      g.fillRect(x, y, inner, inner);
-      g.globalAlpha = 1;
-      const part = inner * fill / 100;
-      g.fillRect(x, y + inner - part, inner, part);
+      g.fillRect(x, y, width, height);
+      if (owner !== 0) {
+        g.fillStyle = owner === 1 ? prefix : colour(this.state.sequences[owner - 2]?.id);
+        g.globalAlpha = 0.3;
+        g.fillRect(x, y, width, height);
+        g.globalAlpha = 1;
+        const part = height * fill / 100;
+        g.fillRect(x, y + height - part, width, part);
+      }
+      if (i === this.cursor) {
+        g.strokeStyle = this.css('--text');
+        g.lineWidth = 2;
+        g.strokeRect(x, y, width, height);
+      }
     });
-    if (this.cursor >= 0 && this.cursor < this.cells.length) {
-      g.globalAlpha = 1;
-      g.strokeStyle = this.css('--text');
-      g.lineWidth = 2;
-      g.strokeRect(this.cursor % columns * size, Math.floor(this.cursor / columns) * size, inner, inner);
-    }
   }
 
   point(event) {
-    const {size, columns} = this.layout();
-    const column = Math.floor(event.offsetX / size);
-    const i = Math.floor(event.offsetY / size) * columns + column;
+    const {columns, dx, dy} = this.layout();
+    const column = Math.floor(event.offsetX / dx);
+    const i = Math.floor(event.offsetY / dy) * columns + column;
     this.select(column < columns && i < this.cells.length ? i : -1);
   }
 

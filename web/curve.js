@@ -1,7 +1,7 @@
 // Bytes over the last two minutes as SVG: what the kept slots need, what their blocks take, what a full cache would take.
 import {bytes, element} from './format.js';
 
-const kSeconds = 120, kNs = 'http://www.w3.org/2000/svg';
+const kSeconds = 120, kLeast = 20, kNs = 'http://www.w3.org/2000/svg';
 const kSeries = [
   ['full', 'a full cache would hold', 'dash', '--full'],
   ['physical', 'blocks held', 'line', '--accent'],
@@ -49,8 +49,9 @@ export class MemoryCurve {
     this.svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
     const left = 64, right = 8, top = 8, bottom = 22;
     const end = this.points.at(-1).t;
+    const span = Math.min(kSeconds, Math.max(kLeast, end - this.points[0].t));
     const peak = roundUp(Math.max(...this.points.map(p => Math.max(p.full, p.physical))) * 1.02);
-    const x = t => left + (w - left - right) * (1 - (end - t) / kSeconds);
+    const x = t => left + (w - left - right) * (1 - (end - t) / span);
     const y = v => top + (h - top - bottom) * (1 - v / peak);
     const parts = [];
     for (let i = 0; i <= 4; ++i) {
@@ -58,9 +59,9 @@ export class MemoryCurve {
       parts.push(shape('line', {class: 'grid', x1: left, x2: w - right, y1: y(v), y2: y(v)}));
       parts.push(shape('text', {x: left - 6, y: y(v) + 4, 'text-anchor': 'end'}, bytes(v)));
     }
-    for (const s of [120, 90, 60, 30, 0]) {
-      const label = s === 0 ? 'now' : `−${s} s`;
-      const anchor = s === 0 ? 'end' : s === 120 ? 'start' : 'middle';
+    for (const s of [span, span / 2, 0]) {
+      const label = s === 0 ? 'now' : `−${Math.round(s)} s`;
+      const anchor = s === 0 ? 'end' : s === span ? 'start' : 'middle';
       parts.push(shape('text', {x: x(end - s), y: h - 5, 'text-anchor': anchor}, label));
     }
     const path = key => this.points.map((p, i) => `${i ? 'L' : 'M'}${x(p.t).toFixed(1)} ${y(p[key]).toFixed(1)}`).join('');

@@ -82,7 +82,8 @@ export class Live {
     $('sequences').hidden = state.sequences.length === 0;
     const rows = state.sequences.slice(0, 64).map(s => {
       const freed = Math.max(0, s.full_blocks - s.blocks);
-      const kept = s.full_blocks > 0 ? s.kept_slots / (s.full_blocks * state.pool.block_size) : 0;
+      const tables = s.full_blocks / Math.max(1, Math.ceil(s.computed_tokens / state.pool.block_size));
+      const kept = tables > 0 ? s.kept_slots / (s.computed_tokens * tables) : 0;
       const swatch = element('span', {class: 'swatch'});
       swatch.style.background = colour(s.id);
       const cells = [

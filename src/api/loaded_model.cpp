@@ -71,7 +71,8 @@ std::string default_name(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check) {
+Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check,
+                               const WrapBackend& wrap) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.path = options.model;
@@ -90,6 +91,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& c
                      .threads = options.threads > 0 ? options.threads : usable_cores(),
                      .dtype = m.dtype,
                      .activations = activations};
+  network.wrap = wrap;
   Progress bar("Loading weights", 100);
   network.progress = [&](uint64_t done, uint64_t total) {
     bar.set(total ? 100 * done / total : 100);

@@ -44,6 +44,7 @@ struct LoadedModel {
 // Called when the headers are read and the types are chosen, before anything that takes time; an
 // error ends the loading.
 using ModelCheck = std::function<Status(const ModelFiles& files, const LoadedModel& model)>;
-Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check = {});
+Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check = {},
+                               const WrapBackend& wrap = {});
 
 }  // namespace pagefold

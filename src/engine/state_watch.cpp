@@ -6,7 +6,8 @@
 namespace pagefold {
 namespace {
 
-constexpr double kFresh = 0.05;  // seconds for which a picture serves who comes next
+// Pictures take at most this share of the engine thread's time while it has work.
+constexpr double kShare = 0.05;
 
 double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
@@ -50,28 +51,30 @@ std::string_view phase_name(SequencePhase phase) {
 }
 
 bool StateWatch::ask(Callback callback) {
-  std::shared_ptr<const EngineState> ready;
+  std::shared_ptr<const EngineState> last;
   {
     std::lock_guard lock(mutex_);
-    const bool fresh = last_ && now_s() - last_->time_s < kFresh;
-    if (!fresh && !(last_ && waiters_.size() >= kMostWaiters)) {
+    if (last_ == nullptr || waiters_.size() < kMostWaiters) {
       waiters_.push_back(std::move(callback));
       wanted_.store(true, std::memory_order_relaxed);
       return true;
     }
-    ready = last_;
+    last = last_;
   }
-  callback(std::move(ready));
+  callback(std::move(last));
   return false;
 }
 
 void StateWatch::give(const EngineMetrics& metrics, Scheduler& scheduler, const BlockPool& pool,
                       const CacheShape& shape) {
+  const double begin = now_s();
+  if (!scheduler.empty() && begin < not_before_) return;
   auto state = std::make_shared<EngineState>();
   state->serial = ++serial_;
   state->metrics = metrics;
   paint(*state, scheduler, pool, shape);
   state->time_s = now_s();
+  not_before_ = state->time_s + (state->time_s - begin) / kShare;
   std::vector<Callback> waiters;
   {
     std::lock_guard lock(mutex_);

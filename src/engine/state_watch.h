@@ -21,8 +21,8 @@ class StateWatch {
   static constexpr size_t kMostWaiters = 256;     // beyond: the last picture is given at once
 
   // --- other threads ---
-  // The callback is called once: at once with a picture younger than kFresh, else by the engine
-  // thread at the end of a step. It must not block. True: the engine must be woken.
+  // The callback is called once, by the engine thread at the end of a step; it must not block.
+  // True: the engine must be woken.
   [[nodiscard]] bool ask(Callback callback);
 
   // --- engine thread ---
@@ -42,7 +42,8 @@ class StateWatch {
 
   // The engine thread's own, kept between pictures.
   uint64_t serial_ = 0;
-  int64_t extent_ = 0;  // blocks
+  double not_before_ = 0;  // of the steady clock
+  int64_t extent_ = 0;     // blocks
   std::vector<const SequenceCache*> caches_;
   std::vector<int32_t> slots_, most_, mine_;  // by cell: all, of the owner, of the sequence at work
 };

@@ -91,6 +91,7 @@ Status check_activations(const ModelFiles& files, Activations wanted) {
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,
                                                        const NetworkOptions& options) {
   PF_ASSIGN(std::unique_ptr<Backend> backend, make_cpu_backend(options.backend));
+  if (options.wrap) backend = options.wrap(std::move(backend));
   auto weights = load_weights(*backend, files.config, files.quant, files.tensors(), files.naming(),
                               options.progress);
   if (!weights.ok()) return with_context(weights.status(), files.path.string());

@@ -46,8 +46,12 @@ std::vector<TensorType> tensor_types(std::span<const TensorInfo> tensors);
 // int8 inputs that a format cannot be multiplied with: the error that loading would give, at once.
 Status check_activations(const ModelFiles& files, Activations wanted);
 
+// For measurements: puts a backend around the real one before weights are loaded into it.
+using WrapBackend = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
+
 struct NetworkOptions {
   CpuBackendOptions backend;
+  WrapBackend wrap;  // empty: none
   std::function<void(uint64_t, uint64_t)> progress;
 };
 Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,

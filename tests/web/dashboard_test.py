@@ -1,0 +1,177 @@
+"""The dashboard in a real browser: the map changes while a cache is compressed, both answers come, the calculator calculates;
+nothing is complained about, nothing leaves the host. At the width of a desk and of a phone, light and dark.
+
+  python tests/web/dashboard_test.py --binary build/release/bin/pagefold --model MODEL      (as tests/server/*)
+With PAGEFOLD_SCREENSHOTS=FOLDER it leaves pictures there to look at.
+"""
+
+import hashlib
+import os
+import re
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "server"))
+from chromium import Browser, find  # noqa: E402
+from harness import Server, run_tests  # noqa: E402
+
+TILE = "document.querySelector('#tiles').textContent"
+FREED = f"Number((/Freed by compaction([0-9,]+) blocks/.exec({TILE})?.[1] ?? '0').replaceAll(',', ''))"
+MAP = "document.querySelector('#map').toDataURL()"
+shared = {}
+
+
+def setup():
+    if not find():
+        raise unittest.SkipTest("there is no chromium")
+    if not shared:
+        shared["server"] = Server("--log-level", "warn", "--kv-cache-memory-bytes", "100M", "--max-model-len", "2048")
+        shared["browser"] = Browser()
+    return shared["server"], shared["browser"]
+
+
+def teardown_module():
+    for name in ("browser", "server"):
+        if name in shared:
+            shared.pop(name).close()
+
+
+def shot(page, name):
+    if folder := os.environ.get("PAGEFOLD_SCREENSHOTS"):
+        page.run("scrollTo(0, 0)")
+        page.screenshot(os.path.join(folder, name + ".png"))
+
+
+def open_page(browser, url, width, height, dark=False):
+    page = browser.page()
+    page.view(width, height, dark)
+    page.open(url + "/")
+    page.until("document.querySelector('#link').textContent === 'live'")
+    page.until("document.querySelector('#c-policy').options.length > 5 && document.querySelector('#k-models').options.length > 30")
+    return page
+
+
+def check_quiet(page, url):
+    assert page.complaints() == [], page.complaints()
+    strangers = [r for r in page.requests() if not r.startswith(url + "/") and not r.startswith("data:")]
+    assert strangers == [], strangers
+    assert page.run("performance.getEntriesByType('resource').every(r => r.name.startsWith(location.origin))")
+    width, seen = page.run("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert width <= seen, f"the page is {width} wide in a view of {seen}"
+
+
+def compare(page, tokens, budget):
+    page.type("#c-prompt", "Tell me about the sea.")
+    page.type("#c-tokens", str(tokens))
+    page.type("#c-budget", str(budget))
+    page.run("document.querySelector('#c-policy').value = 'streaming'")
+    page.run("document.querySelector('#c-policy').dispatchEvent(new Event('change'))")
+    if not page.run("document.querySelector('#c-on').checked"):
+        page.click("#c-on")
+    page.click("#c-run")
+
+
+def calculate(page):
+    page.type("#k-model", "qwen3-8b")
+    page.type("#k-tokens", "32768")
+    page.type("#k-memory", "24G")
+    page.click("#calc-form button")
+    page.until("document.querySelector('#calc-result h2')")
+    text = page.run("document.querySelector('#calc-result').textContent")
+    # 36 layers x 8 heads x 2 x 128 x 2 bytes x 32768 tokens
+    assert "4.50 GiB at most" in text, text
+    assert "Fits: longest context" in text, text
+
+
+def walk(width, height, name):
+    server, browser = setup()
+    page = open_page(browser, server.url, width, height)
+    before = page.run(FREED)
+    empty = page.run(MAP)
+    compare(page, 200, 64)
+    page.until(f"document.querySelectorAll('#sequences tbody tr').length === 2 && {MAP} !== {empty!r}")
+    first = hashlib.sha256(page.run(MAP).encode()).digest()
+    page.until(f"{FREED} > {before}")
+    assert hashlib.sha256(page.run(MAP).encode()).digest() != first, "the map stood still"
+    shot(page, f"{name}-running")
+    page.until("document.querySelector('#c-verdict').textContent.includes('times less')", 20)
+    full = page.run("document.querySelector('#answer-full .text').textContent")
+    small = page.run("document.querySelector('#answer-small .text').textContent")
+    assert len(full) > 100 and len(small) > 100 and full[:20] == small[:20], (full, small)
+    kept = page.run("document.querySelector('#answer-small .facts').textContent")
+    assert "Compactions0" not in kept and "evicted" in kept, kept
+    calculate(page)
+    shot(page, f"{name}-end")
+    check_quiet(page, server.url)
+    page.view(width, height, dark=True)
+    shot(page, f"{name}-dark")
+    page.close()
+
+
+def test_at_a_desk():
+    walk(1280, 900, "desk")
+
+
+def test_on_a_phone():
+    walk(390, 844, "phone")
+
+
+def test_keys_walk_over_the_map():
+    server, browser = setup()
+    server.complete("A story about the sea and its ships.", max_tokens=20)
+    page = open_page(browser, server.url, 1280, 900)
+    page.until("/blocks in use/.test(document.querySelector('#map').getAttribute('aria-label'))")
+    page.run("document.querySelector('#map').focus()")
+    page.key("ArrowRight")
+    first = page.until("document.querySelector('#map-cell').textContent.trim()")
+    page.key("ArrowRight")
+    page.until(f"document.querySelector('#map-cell').textContent !== {first!r}")
+    assert re.match(r"Blocks? 0[ :]", first), first
+    # Every control can be reached and has a name.
+    nameless = page.run("""[...document.querySelectorAll('button, input, select, textarea, a, canvas')].filter(e =>
+      e.tabIndex < 0 || !(e.textContent.trim() || e.labels?.length || e.getAttribute('aria-label'))).map(e => e.outerHTML)""")
+    assert nameless == [], nameless
+    check_quiet(page, server.url)
+    page.close()
+
+
+def test_text_is_never_markup():
+    """A prompt that the model repeats, and an error that quotes the form's words."""
+    server, browser = setup()
+    page = open_page(browser, server.url, 1280, 900)
+    hostile = "<img src=x onerror=alert(1)><b>"
+    page.run(f"document.querySelector('#answer-full .text').append({hostile!r})")
+    page.type("#k-model", hostile)
+    page.click("#calc-form button")
+    page.until("document.querySelector('#calc-result .error')")
+    assert page.run("document.querySelectorAll('main img, main b').length") == 0
+    check = [c for c in page.complaints() if "400" not in c]  # the refused calculation itself
+    assert check == [], check
+    page.close()
+
+
+def test_asks_for_the_key():
+    _, browser = setup()
+    with Server("--log-level", "warn", "--kv-cache-memory-bytes", "50M", "--max-model-len", "1024", "--api-key", "open sesame") as server:
+        page = browser.page()
+        page.view(390, 844)
+        page.open(server.url + "/")
+        page.until("document.querySelector('#key').open")
+        page.type("#key-value", "wrong")
+        page.click("#key-form button")
+        page.until("document.querySelector('#key').open && /did not take/.test(document.querySelector('#key-note').textContent)")
+        shot(page, "phone-key")
+        page.type("#key-value", "open sesame")
+        page.click("#key-form button")
+        page.until("document.querySelector('#link').textContent === 'live'")
+        page.until("document.querySelector('#c-policy').options.length > 5")
+        page.close()
+
+
+if __name__ == "__main__":
+    try:
+        run_tests(globals())
+    finally:
+        teardown_module()
