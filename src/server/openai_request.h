@@ -42,7 +42,7 @@ struct ApiModel {
   bool tools_in_template = true;           // the template shows the tools to the model
   bool auto_tools = true;                  // calls are looked for when tool_choice is auto
   ReasoningDialect reasoning = ReasoningDialect::none;
-  Request::Thinking thinking;  // of models whose templates leave earlier thoughts out
+  Request::Thinking thinking;               // of models whose templates leave earlier thoughts out
   std::shared_ptr<RequestMetrics> metrics;  // null: nothing is counted
   // Prompts are counted so far; what is longer is refused as "more than" this.
   size_t prompt_limit() const { return 2 * static_cast<size_t>(max_model_len); }
