@@ -11,7 +11,6 @@
 namespace pagefold::eval {
 namespace {
 
-constexpr int64_t kTogether = 16;  // answers asked for at once: what a stop loses
 constexpr size_t kShownBytes = 2000;
 
 Grade grade(const std::string& task, const Json& expected, std::string_view answer) {
@@ -86,7 +85,7 @@ class AnswerTask {
     const auto start = std::chrono::steady_clock::now();
     while (sample < run_.samples) {
       std::vector<Asked> asked;
-      for (int64_t n = 0; sample < run_.samples && n < kTogether; ++sample) {
+      for (int64_t n = 0; sample < run_.samples && n < o_.engine.max_num_seqs; ++sample) {
         if (run_.results.find(cell, sample) != nullptr) continue;
         Asked& a = asked.emplace_back();
         a.sample = sample;

@@ -180,7 +180,9 @@ Status Run::leave_out(const Cell& cell, const Status& why) {
   return ok_status();
 }
 
-Result<EvalReport> run_eval(const EvalOptions& given) {
+namespace {
+
+Result<EvalReport> evaluate(const EvalOptions& given) {
   const EvalOptions o = with_defaults(given);
   PF_TRY(check(o));
   std::string data;
@@ -203,6 +205,17 @@ Result<EvalReport> run_eval(const EvalOptions& given) {
   EvalReport report{dump_json(all), html_page(all, o.command), text_table(all)};
   PF_TRY(write_outputs(o, report));
   return report;
+}
+
+}  // namespace
+
+Result<EvalReport> run_eval(const EvalOptions& options) {
+  try {
+    return evaluate(options);
+  } catch (const Json::exception&) {  // a line that was changed by hand
+    return bad_data("{}.jsonl: a line does not hold what eval writes; give another --output",
+                    options.output);
+  }
 }
 
 }  // namespace pagefold::eval

@@ -177,11 +177,15 @@ std::string svg(const Plot& plot) {
   }
   const Axis x = make_axis(std::move(xs), plot.x_log, kLeft, kRight, false);
   const Axis y = make_axis(std::move(ys), plot.y_log, kBottom, kTop, plot.y_from_zero);
+  // Legends are as wide as their longest name; about 7 units a letter.
+  double width = kWidth;
+  for (const Series& s : plot.series)
+    width = std::max(width, kRight + 54 + 7 * static_cast<double>(s.name.size()));
   const double height = std::max(kHeight, kTop + 20 * static_cast<double>(plot.series.size()) + 12);
   std::string out = fmt::format(
       "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}: {} against {}; the figures are in "
       "the table\">\n",
-      kWidth, height, escaped(plot.title), escaped(plot.y_label), escaped(plot.x_label));
+      width, height, escaped(plot.title), escaped(plot.y_label), escaped(plot.x_label));
   draw_axes(plot, x, y, out);
   for (size_t i = 0; i < plot.series.size(); ++i) draw_series(plot, x, y, i, out);
   return out + "</svg>\n";

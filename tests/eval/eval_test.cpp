@@ -174,6 +174,15 @@ TEST_F(Eval, GoesOnAndRefusesOtherSettings) {
   const auto other = run_eval(o);
   ASSERT_FALSE(other.ok());
   EXPECT_NE(other.status().message().find("tokens"), std::string::npos) << other.status();
+  o.tokens -= 1;
+  for (const char* values : {"null", "{}", "[1]", R"({"nll": "x", "kv_bytes": "y"})"}) {
+    std::ofstream(path, std::ios::binary)
+        << full.substr(0, full.find('\n') + 1) << R"({"cell":"full||float32","sample":0,"values":)"
+        << values << "}\n";
+    const auto damaged = run_eval(o);  // an error, or figures without it
+    if (damaged.ok()) continue;
+    EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
+  }
 }
 
 TEST_F(Eval, AsksForAnswers) {

@@ -54,6 +54,10 @@ TEST(Report, DrawsPointsWhereTheyBelong) {
   EXPECT_NE(out.find("b &lt;"), std::string::npos);
   EXPECT_EQ(out.find("nan"), std::string::npos);
   EXPECT_EQ(out, svg(plot));
+  // A long name has its room.
+  EXPECT_NE(out.find("viewBox=\"0 0 860 "), std::string::npos);
+  plot.series[1].name = std::string(40, 'x');
+  EXPECT_NE(svg(plot).find("viewBox=\"0 0 994 "), std::string::npos);
 }
 
 TEST(Report, SurvivesNothingToDraw) {
