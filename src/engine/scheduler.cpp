@@ -112,7 +112,10 @@ void Scheduler::schedule(Sequence& s, std::vector<BlockId>& freed) {
   const int64_t rows = rows_allowed(s);
   if (rows <= 0) return;
   while (!reserve(s, rows, freed)) {
-    if (squeeze()) return;  // it goes on with what that frees, in the next step
+    if (squeeze()) {  // it goes on with what that frees, in the next step
+      paused_now_ = true;
+      return;
+    }
     PF_CHECK(running_.size() > 1, "the pool cannot hold one sequence");
     const bool self = running_.back().get() == &s;
     pause_youngest(freed);

@@ -118,7 +118,7 @@ class Scheduler {
   std::vector<Sequence*> restored_;
   StepPlan plan_;
   int rows_left_ = 0, logits_left_ = 0;
-  bool paused_now_ = false;
+  bool paused_now_ = false;  // or a budget was lowered: nobody is admitted in this step
   int newly_admitted_ = 0;
   uint64_t preemptions_ = 0, squeezes_ = 0;
 };

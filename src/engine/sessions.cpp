@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/compression.h"
+#include "kv/schedule.h"
 
 namespace pagefold {
 namespace {
@@ -142,9 +143,18 @@ std::string SessionStore::why_not(const Sequence& kept, const Sequence& s) const
   if (n_prompt + s.max_tokens > config_.max_model_len) {
     return "with the thoughts of earlier turns it is longer than the context";
   }
-  const int64_t most =
+  int64_t most =
       peak_blocks(*s.plan, kv_, shape_, n_prompt, s.max_tokens, config_.max_num_batched_tokens);
-  return most <= pool_.total() ? "" : "the pool cannot hold it with the thoughts of earlier turns";
+  if (s.plan->prefill_evict) {
+    // What the turn before had not evicted yet, and a chunk before that can happen.
+    const int64_t rows = std::min(n_prompt - kept.n_computed, s.plan->prefill_chunk);
+    int64_t blocks = 0;
+    for (int t = 0; t < shape_.n_tables(); ++t) {
+      blocks += blocks_of(kept.cache.tables()[t].len + rows, shape_.block_size);
+    }
+    most = std::max(most, blocks);
+  }
+  return most <= pool_.total() ? "" : "the pool cannot hold it with what the turn before kept";
 }
 
 const Sequence* SessionStore::match(Sequence& s, std::vector<BlockId>& freed) {

@@ -278,6 +278,32 @@ TEST(Sessions, GiveWayBeforeAnybodyIsPaused) {
   EXPECT_EQ(engine->metrics().spill_used, 0u);
 }
 
+// A pool that just holds the longest conversation read in chunks: what a turn had not evicted yet
+// counts, and whoever does not fit is read anew.
+TEST(Sessions, ATurnThatThePoolCannotHoldIsReadAnew) {
+  WatchedModel model;
+  const KvOptions kv = {{"policy", "snapkv"},    {"budget", "40"},        {"window", "8"},
+                        {"prefill_evict", "on"}, {"prefill_chunk", "32"}, {"session", "s"}};
+  EngineConfig c = tiny_config(model.shape(), 2, 6 * 10, 400);
+  c.session_bytes = uint64_t{1} << 30;
+  c.kv = {{"policy", "streaming"},
+          {"budget", "40"},
+          {"interval", "8"},
+          {"prefill_evict", "on"},
+          {"prefill_chunk", "32"}};
+  auto engine = EngineCore::start(model, c);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const char* want[] = {"new", "reread: the pool cannot hold it with what the turn before kept",
+                        "continued"};
+  std::vector<int32_t> said = prompt_of(60, 1, 160);
+  for (uint64_t turn = 0; turn < 3; ++turn) {
+    const Answer a = answer(**engine, compressed(said, turn == 0 ? 90 : 30, kv));
+    EXPECT_EQ(a.result.reason, FinishReason::length);
+    EXPECT_EQ(a.result.kv.session, want[turn]);
+    said = joined(joined(std::move(said), a.tokens), prompt_of(40, turn + 10, 160));
+  }
+}
+
 TEST(Sessions, BadNamesAreRefused) {
   WatchedModel model;
   auto engine = *EngineCore::start(model, roomy(model.shape()));

@@ -20,7 +20,7 @@ import harness  # noqa: E402
 
 POLICIES = [{"policy": "full"}, {"policy": "streaming", "budget": 64, "interval": 8}, {"policy": "h2o", "budget": 64},
             {"policy": "snapkv-d", "budget": 96, "interval": 16}, {"policy": "snapkv", "budget": 96},
-            {"policy": "triattention", "budget": 160, "protect_prompt": "off"}, {"policy": "quest", "budget": 64},
+            {"policy": "triattention", "budget": 200, "protect_prompt": "off"}, {"policy": "quest", "budget": 64},
             {"policy": "rkv", "budget": 64, "interval": 16}, {"policy": "kvcompress", "budget": 160}]
 BAD = [b"{:", b"", b'{"prompt":7}', b'{"prompt":"x","max_tokens":-1}', b'{"prompt":"x","kv":{"policy":"none"}}',
        b'{"prompt":"x","n":100000}', b'{"prompt":"\xff"}', b"[" * 50000, b'{"prompt":"x","kv":{"keep":"9:1"}}']
@@ -32,7 +32,7 @@ class Soak:
         self.server, self.dice = server, random.Random(seed)
         self.lock = threading.Lock()
         self.stop = threading.Event()
-        self.done = {"answers": 0, "left": 0, "refused": 0, "sessions": 0, "busy": 0}
+        self.done = {"answers": 0, "left": 0, "refused": 0, "turns": 0, "busy": 0}
         self.faults = []
         self.pool = [self.request(i) for i in range(36)]
         self.solo = [self.ask(r) for r in self.pool]
@@ -79,7 +79,7 @@ class Soak:
                 "prompt": dice.choice(WORDS) * dice.randint(1, 40), "max_tokens": 8, "temperature": 0,
                 "kv": dice.choice(POLICIES) | {"session": f"talk {dice.randrange(40)}", "elastic": True}}, timeout=300)
             assert status in (200, 429), answer
-            return self.count("sessions")
+            return self.count("turns")
         i = dice.randrange(len(self.pool))
         got = self.ask(self.pool[i])
         if got == 429:
