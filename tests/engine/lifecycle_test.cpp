@@ -267,6 +267,7 @@ TEST(Lifecycle, CallbacksAndCounters) {
   EXPECT_EQ(a.tokens.size(), 5u);
   g->on_change([&] { calls = 100; });
   EXPECT_EQ(calls, 100) << "an ended generation calls at once";
+  g->on_change(nullptr);  // the engine may be about to call: it must not find what is gone
 
   const EngineMetrics m = engine->metrics();
   EXPECT_EQ(m.prompt_tokens, 10u);
