@@ -166,19 +166,21 @@ Json row_json(const LoadRow& r) {
 
 std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
   report::Page page("pagefold bench --serve");
-  page.paragraph(fmt::format(
-      "Every server gets the same {} requests at each rate: prompts of {} made-up words, answers of "
-      "{} tokens, greedy. A rate of 0 sends all at once.",
-      o.requests, o.prompt_words, o.tokens));
+  page.paragraph(
+      fmt::format("Every server gets the same {} requests at each rate: prompts of {} made-up "
+                  "words, answers of "
+                  "{} tokens, greedy. A rate of 0 sends all at once.",
+                  o.requests, o.prompt_words, o.tokens));
   if (!o.command.empty()) page.code(o.command);
   std::map<std::string, std::array<report::Series, 3>> series;
   report::Table table;
-  table.head = {"server",      "rate, 1/s",   "failed",          "tokens/s",       "TTFT p50, ms",
+  table.head = {"server",       "rate, 1/s",   "failed",      "tokens/s",      "TTFT p50, ms",
                 "TTFT p90, ms", "gap p50, ms", "gap p99, ms", "whole p50, ms", "KV a request, MiB"};
   for (const LoadRow& r : rows) {
     table.rows.push_back(
         {r.server, fmt::format("{:g}", r.rate), std::to_string(r.failed),
-         fmt::format("{:.1f}", r.tokens_per_s()), fmt::format("{:.0f}", 1e3 * quantile(r.ttft, 0.5)),
+         fmt::format("{:.1f}", r.tokens_per_s()),
+         fmt::format("{:.0f}", 1e3 * quantile(r.ttft, 0.5)),
          fmt::format("{:.0f}", 1e3 * quantile(r.ttft, 0.9)),
          fmt::format("{:.1f}", 1e3 * quantile(r.gaps, 0.5)),
          fmt::format("{:.1f}", 1e3 * quantile(r.gaps, 0.99)),
@@ -196,9 +198,8 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
        {"Between two tokens", "ms, median"},
        {"Throughput", "generated tokens a second"}}};
   for (size_t i = 0; i < plots.size(); ++i) {
-    report::Plot plot{.title = plots[i].first,
-                      .x_label = "requests a second",
-                      .y_label = plots[i].second};
+    report::Plot plot{
+        .title = plots[i].first, .x_label = "requests a second", .y_label = plots[i].second};
     plot.y_from_zero = true;
     for (auto& [name, three] : series) plot.series.push_back(three[i]);
     page.plot(plot);
@@ -208,9 +209,9 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
 }
 
 std::string text(const std::vector<LoadRow>& rows) {
-  std::string out = fmt::format("{:<24} {:>6} {:>6} {:>9} {:>10} {:>10} {:>9} {:>9} {:>11}\n",
-                                "server", "rate", "failed", "tokens/s", "ttft p50", "ttft p90",
-                                "gap p50", "gap p99", "KV, MiB");
+  std::string out =
+      fmt::format("{:<24} {:>6} {:>6} {:>9} {:>10} {:>10} {:>9} {:>9} {:>11}\n", "server", "rate",
+                  "failed", "tokens/s", "ttft p50", "ttft p90", "gap p50", "gap p99", "KV, MiB");
   for (const LoadRow& r : rows) {
     out += fmt::format(
         "{:<24} {:>6g} {:>6} {:>9.1f} {:>7.0f} ms {:>7.0f} ms {:>6.1f} ms {:>6.1f} ms {:>11}\n",

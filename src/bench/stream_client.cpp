@@ -238,9 +238,8 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
   out.port = colon < authority.size() ? authority.substr(colon + 1) : "80";
   out.host = authority.substr(0, std::min(colon, authority.size()));
   if (out.host.starts_with('[')) out.host = out.host.substr(1, out.host.size() - 2);
-  const bool digits = !out.port.empty() && std::all_of(out.port.begin(), out.port.end(), [](char c) {
-    return c >= '0' && c <= '9';
-  });
+  const bool digits = !out.port.empty() && std::all_of(out.port.begin(), out.port.end(),
+                                                       [](char c) { return c >= '0' && c <= '9'; });
   if (out.host.empty() || !digits || out.text.find_first_of(" \r\n\t") != std::string::npos) {
     return bad_input("'{}': expected http://HOST:PORT", out.text);
   }
