@@ -46,7 +46,7 @@ void add_local(CLI::App& app, bench::LocalOptions& o) {
   counts(app, "--batches", o.batches, 4096, "sequences of a decode step (default 1,4)");
   words(app, "--kv-cache-dtype", o.kv_types, "types of the cache (default auto)");
   words(app, "--kv-policy", o.policies, "policies of whole answers (default full,triattention)");
-  text_flag(app, "--kv-budget", o.budget, "their budget (default 512)");
+  text_flag(app, "--kv-budget", o.budget, "their budget (default 128)");
   integer(app, "--prompt-tokens", o.prompt, 1, int64_t{1} << 24,
           "prompt of whole answers, and rows of a prefill step up to 512 (default 512)");
   flag(app, "-n,--max-tokens", "tokens of whole answers, or with --serve; 0 = no whole answers",
