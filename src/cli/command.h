@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/kv_format.h"
+#include "bench/load.h"
+#include "bench/local.h"
 #include "eval/eval.h"
 #include "pagefold/calc.h"
 #include "pagefold/options.h"
@@ -110,6 +112,12 @@ struct EvalCommand {
   eval::EvalOptions options;
   bool json = false;
 };
+struct BenchCommand {
+  bench::LocalOptions local;
+  bench::LoadOptions load;  // its urls say which of the two is meant
+  std::string output, line;
+  bool json = false;
+};
 struct PullCommand {
   std::string model;
   bool json = false;
@@ -117,7 +125,7 @@ struct PullCommand {
 
 using Action = std::variant<ShowText, ServeCommand, GenerateCommand, ChatCommand, InspectCommand,
                             PullCommand, ReclaimCommand, CalibrateCommand, QuantizeCommand,
-                            CalcCommand, EvalCommand, RunBatchCommand>;
+                            CalcCommand, EvalCommand, RunBatchCommand, BenchCommand>;
 
 // Each returns an exit code and says on stderr what failed.
 int run_serve(const ServeCommand& command);
@@ -130,6 +138,7 @@ int run_calibrate(const CalibrateCommand& command);
 int run_quantize(const QuantizeCommand& command);
 int run_calc(const CalcCommand& command);
 int run_eval(const EvalCommand& command);
+int run_bench(const BenchCommand& command);
 int run_pull(const PullCommand& command);
 
 }  // namespace pagefold

@@ -26,6 +26,7 @@ int run(const Action& action) {
     int operator()(const QuantizeCommand& c) const { return run_quantize(c); }
     int operator()(const CalcCommand& c) const { return run_calc(c); }
     int operator()(const EvalCommand& c) const { return run_eval(c); }
+    int operator()(const BenchCommand& c) const { return run_bench(c); }
   };
   return std::visit(Runner{}, action);
 }
