@@ -372,17 +372,7 @@ Status fault_of(const CLI::App& app, const CLI::Error& e, const std::string& fir
   return bad_input("{}", text);
 }
 
-Result<ParsedArgs> parse(std::vector<std::string> args) {
-  CLI::App app{"pagefold: serves language models with a paged, compressible KV cache", "pagefold"};
-  ParsedArgs parsed;
-  Commands c;
-  ConfigPlaces places;
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.set_version_flag("--version", "pagefold " PAGEFOLD_VERSION);
-  word(app, "--log-level", parsed.log_level, {"debug", "info", "warn", "error", "off"},
-       "least level of log lines on stderr");
-  add_config(app, places);
+void add_commands(CLI::App& app, Commands& c) {
   add_serve(*app.add_subcommand("serve", "OpenAI-compatible HTTP server"), c.serve);
   add_run_batch(*app.add_subcommand("run-batch", "answer the requests of a JSON Lines file"),
                 c.run_batch);
@@ -417,6 +407,20 @@ Result<ParsedArgs> parse(std::vector<std::string> args) {
        })
       ->type_name("MODEL");
   add_json(*pull, c.pull.json);
+}
+
+Result<ParsedArgs> parse(std::vector<std::string> args) {
+  CLI::App app{"pagefold: serves language models with a paged, compressible KV cache", "pagefold"};
+  ParsedArgs parsed;
+  Commands c;
+  ConfigPlaces places;
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", "pagefold " PAGEFOLD_VERSION);
+  word(app, "--log-level", parsed.log_level, {"debug", "info", "warn", "error", "off"},
+       "least level of log lines on stderr");
+  add_config(app, places);
+  add_commands(app, c);
   const std::string first = args.empty() ? "" : args.front();
   std::string line = "pagefold";
   for (const std::string& a : args) line += " " + a;
