@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -29,8 +30,10 @@ class Browser:
         to_browser, self.out = os.pipe()
         self.inp, from_browser = os.pipe()
 
-        # The shell puts the pipes where the browser looks for them.
-        self.process = subprocess.Popen(["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", find(), *OPTIONS,
+        # A launcher puts the pipes where the browser looks for them; through high numbers, so that neither end is overwritten.
+        launch = ("import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]);"
+                  "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])")
+        self.process = subprocess.Popen([sys.executable, "-c", launch, str(to_browser), str(from_browser), find(), *OPTIONS,
                                          f"--user-data-dir={self.profile.name}", "about:blank"],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         pass_fds=(to_browser, from_browser), start_new_session=True)
