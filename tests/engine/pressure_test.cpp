@@ -90,6 +90,7 @@ TEST(Spilling, ChangesNoAnswer) {
 
 // kv.elastic: budgets are lowered before anybody is paused; who did not opt in notices nothing.
 TEST(Elastic, LowersBudgetsBeforeAnybodyIsPaused) {
+  const Request door = greedy(prompt_of(1, 9, 160), 1);
   for (const KvOptions& kv : every_policy()) {
     const bool evicts = kv.at("policy") != "full" && kv.at("policy") != "quest";
     const bool once =
@@ -114,7 +115,7 @@ TEST(Elastic, LowersBudgetsBeforeAnybodyIsPaused) {
       c.spill_bytes = uint64_t{1} << 30;
       return c;
     };
-    const auto got = answers_together(requests, {}, pool, &m);
+    const auto got = answers_together(requests, {}, pool, &m, &door);
     EXPECT_EQ(m.budgets_lowered > 0, evicts && !once && !off) << m.budgets_lowered;
     EXPECT_EQ(got[0].result.kv.elastic, m.budgets_lowered > 0);
     EXPECT_EQ(got[0].result.reason, FinishReason::length);
@@ -131,9 +132,9 @@ TEST(Elastic, LowersBudgetsBeforeAnybodyIsPaused) {
               answers_alone({compressed(prompt_of(20, 1, 160), 150, plain)}, {})[0].tokens);
     // All of them opted in: fewer pauses.
     for (Request& r : requests) r.kv = plain;
-    answers_together(requests, {}, pool, &without);
+    answers_together(requests, {}, pool, &without, &door);
     for (Request& r : requests) r.kv = elastic;
-    for (const Answer& a : answers_together(requests, {}, pool, &m))
+    for (const Answer& a : answers_together(requests, {}, pool, &m, &door))
       EXPECT_EQ(a.result.reason, FinishReason::length);
     if (m.budgets_lowered > 0) EXPECT_LT(m.preemptions, std::max<uint64_t>(1, without.preemptions));
     EXPECT_EQ(m.blocks_used, 0);

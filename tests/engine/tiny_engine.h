@@ -182,27 +182,37 @@ inline void expect_same_answer(const Answer& got, const Answer& want, const std:
 }
 
 // Answers of requests that all wait when the first step begins.
+// door: a request before them all, whose first step waits until they are in the queue, so that one
+// step admits them whatever the speed of threads.
 inline std::vector<Answer> answers_together(const std::vector<Request>& requests, TinyHeads heads,
                                             EngineConfig config_of(const ModelShape&),
-                                            EngineMetrics* metrics = nullptr) {
+                                            EngineMetrics* metrics = nullptr,
+                                            const Request* door = nullptr) {
   WatchedModel model(heads);
-  std::binary_semaphore all_submitted{0};
+  std::binary_semaphore all_submitted{0}, at_door{0};
   bool first = true;
   model.before_forward = [&](const StepBatch&) {
+    if (first) at_door.release();
     if (first) all_submitted.acquire();
     first = false;
   };
   auto engine = EngineCore::start(model, config_of(model.shape()));
   EXPECT_TRUE(engine.ok()) << engine.status();
   std::vector<std::shared_ptr<Generation>> running;
-  for (const Request& r : requests) {
+  const auto submit = [&](const Request& r) {
     auto g = (*engine)->submit(r);
     EXPECT_TRUE(g.ok()) << g.status();
     if (g.ok()) running.push_back(*g);
+  };
+  if (door != nullptr) {
+    submit(*door);
+    at_door.acquire();
   }
+  for (const Request& r : requests) submit(r);
   all_submitted.release();
   std::vector<Answer> answers;
   for (const auto& g : running) answers.push_back(drain(*g));
+  if (door != nullptr) answers.erase(answers.begin());
   EXPECT_EQ((*engine)->metrics().blocks_used, 0);
   if (metrics != nullptr) *metrics = (*engine)->metrics();
   return answers;
