@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "bench/bandwidth.h"
 #include "long_answer.h"
 
 namespace pagefold {
@@ -22,11 +23,7 @@ namespace {
 constexpr int64_t kSlice = 50;
 enum { kYoung = 0, kOld = 1 };
 
-double median(std::vector<double> v) {
-  if (v.empty()) return 0;
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
+using bench::median;
 
 class Turns {
  public:

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "bench/bandwidth.h"
 
 namespace pagefold {
 namespace {
@@ -30,10 +31,7 @@ double cpu_ms() {
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
+using bench::median;
 
 // An embedding table, which is how a buffer gets its rows: [64][n_in] random numbers.
 class RandomRows final : public MatrixSource {

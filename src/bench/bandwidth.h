@@ -13,8 +13,9 @@ double seconds();  // of the steady clock
 // Processor time of all threads. On a machine that others use too, shares by it are the fair ones.
 double cpu_seconds();
 
-// The upper of the two in the middle; v is not empty.
+// The upper of the two in the middle; 0 of none.
 inline double median(std::vector<double> v) {
+  if (v.empty()) return 0;
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
 }

@@ -300,22 +300,20 @@ void OpenAiApi::one_model(const HttpRequest& request, const ResponderPtr& r) {
   r->send(200, kJson, model_json(name));
 }
 
-void OpenAiApi::completions(const HttpRequest& request, const ResponderPtr& r) {
+void OpenAiApi::answer(const HttpRequest& request, const ResponderPtr& r, ParseCompletion parse) {
   parse_then<CompletionRequest>(
-      request, r, &parse_completion,
-      [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
+      request, r, parse, [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
         parsed.id = id;
         AnswerJob::start(model_, engine_, std::move(parsed), to);
       });
 }
 
+void OpenAiApi::completions(const HttpRequest& request, const ResponderPtr& r) {
+  answer(request, r, &parse_completion);
+}
+
 void OpenAiApi::chat(const HttpRequest& request, const ResponderPtr& r) {
-  parse_then<CompletionRequest>(
-      request, r, &parse_chat,
-      [this, id = request.id](CompletionRequest parsed, const ResponderPtr& to) {
-        parsed.id = id;
-        AnswerJob::start(model_, engine_, std::move(parsed), to);
-      });
+  answer(request, r, &parse_chat);
 }
 
 void OpenAiApi::responses(const HttpRequest& request, const ResponderPtr& r) {

@@ -69,6 +69,9 @@ class OpenAiApi final : public HttpHandler {
   void state(const HttpRequest& request, const ResponderPtr& r);
   void policies(const HttpRequest& request, const ResponderPtr& r);
 
+  using ParseCompletion = std::optional<ApiError> (*)(const Json& body, const ApiModel& model,
+                                                      CompletionRequest& out);
+  void answer(const HttpRequest& request, const ResponderPtr& r, ParseCompletion parse);
   template <class Parsed, class Parse, class Use>
   void parse_then(const HttpRequest& request, const ResponderPtr& r, Parse parse, Use use,
                   bool always_on_worker = false);

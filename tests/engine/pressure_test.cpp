@@ -22,12 +22,14 @@ std::vector<Request> growing(const KvOptions& kv, uint64_t n = 8) {
   return requests;
 }
 
-EngineConfig tight(const ModelShape& s) {
-  EngineConfig c = tiny_config(s, 8, 6 * 12, 190);
+// A pool of `blocks` and room to spill.
+EngineConfig spilling(const ModelShape& s, uint64_t blocks) {
+  EngineConfig c = tiny_config(s, 8, blocks, 190);
   c.spill_dir = temp_folder();
   c.spill_bytes = uint64_t{1} << 30;
   return c;
 }
+EngineConfig tight(const ModelShape& s) { return spilling(s, 6 * 12); }
 EngineConfig tight_and_cached(const ModelShape& s) {
   EngineConfig c = tight(s);
   c.prefix_caching = true;
@@ -109,12 +111,7 @@ TEST(Elastic, LowersBudgetsBeforeAnybodyIsPaused) {
       requests.push_back(compressed(prompt_of(20, i, 160), 150, plain));
     const std::vector<Answer> alone = answers_alone(requests, {});
     EngineMetrics m, without;
-    const auto pool = [](const ModelShape& s) {
-      EngineConfig c = tiny_config(s, 8, 6 * 26, 190);
-      c.spill_dir = temp_folder();
-      c.spill_bytes = uint64_t{1} << 30;
-      return c;
-    };
+    const auto pool = [](const ModelShape& s) { return spilling(s, 6 * 26); };
     const auto got = answers_together(requests, {}, pool, &m, &door);
     EXPECT_EQ(m.budgets_lowered > 0, evicts && !once && !off) << m.budgets_lowered;
     EXPECT_EQ(got[0].result.kv.elastic, m.budgets_lowered > 0);
