@@ -286,6 +286,10 @@ void add_reclaim(CLI::App& app, ReclaimCommand& c) {
   app.option_defaults()->group("Options");
   word(app, "--layout", c.layout, {"per-head", "shared"},
        "a table for each KV head, or one for all KV heads of a layer");
+  word(app, "--packing", c.packing, {"all", "off", "block", "fill", "order"},
+       "this way of packing alone");
+  word(app, "--survivors", c.survivors, {"all", "clustered", "random", "scattered"},
+       "these survivors alone");
   add_seed(app, c.seed, "stream of random numbers");
   add_json(app, c.json);
 }

@@ -88,6 +88,7 @@ struct ReclaimCommand {
   int head_dim = 64;
   KvTypeWords kv = {"bfloat16", "auto", 0};
   std::string layout = "per-head";
+  std::string packing = "all", survivors = "all";  // or one of them
   uint64_t seed = 0;
   bool json = false;
 };

@@ -265,6 +265,10 @@ Result<std::vector<ReclaimRow>> measure_reclaim(const ReclaimCommand& command) {
   std::vector<ReclaimRow> rows;
   for (const char* packing : kPackings) {
     for (const char* survivors : kSurvivors) {
+      const auto wanted = [](const std::string& word, const char* name) {
+        return word == "all" || word == name;
+      };
+      if (!wanted(command.packing, packing) || !wanted(command.survivors, survivors)) continue;
       PF_ASSIGN(ReclaimRow row, measure_reclaim(command, packing, survivors));
       rows.push_back(std::move(row));
     }

@@ -49,7 +49,7 @@ bool uses_calibration(const Policy& p, const PolicyParams& params) {
   return p.needs(params).key_score == KeyScore::coefficients;
 }
 
-Status choose_policy(std::string_view name, KvPlan& plan) {
+Status choose_policy(std::string_view name, const KvLimits& limits, KvPlan& plan) {
   plan.name = std::string(name);
   std::string_view alloc;
   plan.policy = find_policy(name);
@@ -60,7 +60,9 @@ Status choose_policy(std::string_view name, KvPlan& plan) {
   }
   if (plan.policy == nullptr) {
     std::vector<std::string_view> known;
-    for (const Policy* p : all_policies()) known.push_back(p->name());
+    for (const Policy* p : all_policies()) {
+      if (!p->defaults().offline || limits.allow_offline) known.push_back(p->name());
+    }
     for (const Preset& p : all_presets()) known.push_back(p.name);
     return bad_input("kv.policy: unknown policy \"{}\"; known policies: {}", shown(name),
                      joined(known));
@@ -208,29 +210,37 @@ Status find_statistics(const KvModel& model, const KvLimits& limits, KvPlan& pla
   return ok_status();
 }
 
-Status check_budget(const KvModel& model, const KvPlan& plan) {
-  const int64_t budget = plan.budget_share > 0 ? kMost : plan.budget;
+// Slots that a budget of plan.budget must have room for: sinks, recent ones, and, where blocks are
+// kept whole, what rounding the protected spans to blocks adds.
+int64_t always_kept(const KvModel& model, const KvPlan& plan, bool whole) {
   const int64_t sinks = plan.sinks_at(0, 0), recent = plan.recent_at(0);
-  if (plan.budget_share <= 0 && sinks + recent > budget) {
+  if (!whole) return sinks + recent;
+  const auto spans = static_cast<int64_t>(plan.keep.size());
+  const int64_t guarded = plan.recent_rule == RecentRule::rest ? sinks : sinks + recent;
+  return guarded + (2 + 2 * spans) * (model.block_size - 1);
+}
+
+// Sinks and recent slots may grow with the budget, so the least one that is enough is gone up to.
+Status check_budget(const KvModel& model, const KvPlan& plan) {
+  const bool whole = plan.packing == Packing::block || plan.alloc->whole_blocks();
+  if (plan.budget_share > 0) return ok_status();
+  KvPlan least = plan;
+  for (int64_t need; (need = always_kept(model, least, whole)) > least.budget;) least.budget = need;
+  if (least.budget == plan.budget) return ok_status();
+  const int64_t sinks = least.sinks_at(0, 0), recent = least.recent_at(0);
+  if (!whole) {
     return bad_input(
         "kv.budget: {} is below the {} slots that are always kept (sinks {}, recent {}); raise the "
         "budget or lower them",
-        budget, sinks + recent, sinks, recent);
+        plan.budget, least.budget, sinks, recent);
   }
-  const bool whole = plan.packing == Packing::block || plan.alloc->whole_blocks();
-  if (!whole || plan.budget_share > 0) return ok_status();
-  // The protected slots rounded to whole blocks.
-  const auto spans = static_cast<int64_t>(plan.keep.size());
-  const int64_t guarded = plan.recent_rule == RecentRule::rest ? sinks : sinks + recent;
-  const int64_t least = guarded + (2 + 2 * spans) * (model.block_size - 1);
-  if (budget < least) {
-    return bad_input(
-        "kv.budget: {} is below {}: {} slots are always kept, and with {} they round up to whole "
-        "blocks of {}; raise the budget or lower sinks and recent",
-        budget, least, guarded, plan.packing == Packing::block ? "packing=block" : "alloc=global",
-        model.block_size);
-  }
-  return ok_status();
+  return bad_input(
+      "kv.budget: {} is below {}: sinks {}, recent {} and {} protected spans are always kept, and "
+      "with {} they round up to whole blocks of {}; raise the budget, or lower sinks, recent or "
+      "keep",
+      plan.budget, least.budget, sinks, plan.recent_rule == RecentRule::rest ? 0 : recent,
+      plan.keep.size(), plan.packing == Packing::block ? "packing=block" : "alloc=global",
+      model.block_size);
 }
 
 Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& plan) {
@@ -282,7 +292,7 @@ Result<KvPlan> parse_kv_options(const KvWords& request, const KvWords& server, c
   }
   KvPlan plan;
   const auto it = words.find("policy");
-  PF_TRY(choose_policy(it == words.end() ? "full" : std::string_view(it->second), plan));
+  PF_TRY(choose_policy(it == words.end() ? "full" : std::string_view(it->second), limits, plan));
   PF_TRY(set_params(words, n_prompt, plan));
   PF_TRY(choose_selector(words, plan));
   PF_TRY(find_statistics(model, limits, plan));

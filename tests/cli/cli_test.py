@@ -48,6 +48,7 @@ class UseTest(unittest.TestCase):
         self.wrong("serve", "--kv-cache-dtype", "q4_0", says="fp8_e5m2, int8, int4")
         self.wrong("chat", "--kv-cache-dtype-v", "int2", says="--kv-cache-dtype-v")
         self.wrong("calibrate", "--kv-cache-group", "64", "-o", "x", says="--kv-cache-group")
+        self.wrong("reclaim", "--packing", "tight", says="off")
         self.wrong("reclaim", "--kv-cache-group", "32", says="only int8 and int4")
 
     def test_wrong_weights_are_refused_at_once(self):

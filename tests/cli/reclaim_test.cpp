@@ -15,6 +15,16 @@ std::map<std::string, ReclaimRow> rows_of(const ReclaimCommand& c) {
   return out;
 }
 
+TEST(Reclaim, OnePackingOrOneKindOfSurvivors) {
+  ReclaimCommand c;
+  c.kv_heads = 1;
+  c.packing = "off";
+  EXPECT_EQ(rows_of(c).size(), 3u);
+  c.survivors = "random";
+  EXPECT_EQ(rows_of(c).size(), 1u);
+  EXPECT_EQ(rows_of(c).count("off random"), 1u);
+}
+
 TEST(Reclaim, TheExampleOfTheReadme) {
   ReclaimCommand c;
   c.kv_heads = 1;
