@@ -117,7 +117,8 @@ Status read_kv(const Json& object, KvOptions& out) {
     } else if (value.is_number()) {
       out[key] = dump_json(value);
     } else {
-      return bad_input("kv: values must be words, numbers or true and false");
+      return bad_input("kv: values must be words, numbers or true and false, got {}",
+                       json_kind(value));
     }
   }
   return ok_status();

@@ -20,46 +20,61 @@ bool read_number(std::string_view text, int64_t& value) {
          value <= kMostKept;
 }
 
-Status add_word(std::string_view word, KeepWish& wish) {
+bool add_role(std::string_view word, KeepWish& wish) {
   if (word == "tools") {
     wish.tools = true;
-    return ok_status();
+    return true;
   }
-  if (std::find(std::begin(kKeptRoles), std::end(kKeptRoles), word) != std::end(kKeptRoles)) {
-    wish.roles.emplace_back(word);
-    return ok_status();
+  if (std::find(std::begin(kKeptRoles), std::end(kKeptRoles), word) == std::end(kKeptRoles)) {
+    return false;
   }
+  wish.roles.emplace_back(word);
+  return true;
+}
+
+bool add_place(std::string_view word, KeepWish& wish) {
   int64_t index = 0;
   if (read_number(word, index)) {
     wish.messages.push_back(index);
-    return ok_status();
+    return true;
   }
   const size_t colon = word.find(':');
   KeepSpan span;
-  if (colon != std::string_view::npos && read_number(word.substr(0, colon), span.begin) &&
-      read_number(word.substr(colon + 1), span.end) && span.begin >= 0 && span.begin < span.end) {
-    wish.spans.push_back(span);
-    return ok_status();
+  if (colon == std::string_view::npos || !read_number(word.substr(0, colon), span.begin) ||
+      !read_number(word.substr(colon + 1), span.end) || span.begin < 0 || span.begin >= span.end) {
+    return false;
   }
-  return bad_input(
-      "kv.keep: \"{}\" is none of system, tools, user, assistant, tool, developer, none, the index "
-      "of a message, or a span BEGIN:END of prompt tokens",
-      shown(word));
+  wish.spans.push_back(span);
+  return true;
 }
 
-}  // namespace
-
-Result<KeepWish> parse_keep(std::string_view words) {
+Result<KeepWish> parse_words(std::string_view words, bool places) {
   KeepWish wish;
   if (words.empty() || words == "none") return wish;
   for (size_t n = 0; !words.empty(); ++n) {
     if (n == kMostWords) return bad_input("kv.keep: at most {} entries", kMostWords);
     const size_t comma = std::min(words.find(','), words.size());
-    PF_TRY(add_word(words.substr(0, comma), wish));
+    const std::string_view word = words.substr(0, comma);
+    if (word == "none") {
+      return bad_input("kv.keep: \"none\" stands alone: it keeps nothing, so leave the rest out");
+    }
+    if (!add_role(word, wish) && !(places && add_place(word, wish))) {
+      return bad_input(
+          "kv.keep: \"{}\" is none of system, tools, user, assistant, tool, developer, none{}",
+          shown(word),
+          places ? ", the index of a message, or a span BEGIN:END of prompt tokens"
+                 : "; messages and spans can be named by requests alone");
+    }
     words.remove_prefix(std::min(comma + 1, words.size()));
   }
   return wish;
 }
+
+}  // namespace
+
+Result<KeepWish> parse_keep(std::string_view words) { return parse_words(words, true); }
+
+Result<KeepWish> parse_kept_roles(std::string_view words) { return parse_words(words, false); }
 
 std::vector<KeepSpan> joined_spans(std::vector<KeepSpan> spans) {
   std::sort(spans.begin(), spans.end(),

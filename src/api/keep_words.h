@@ -29,8 +29,10 @@ struct KeepWish {
   bool needs_messages() const { return tools || !roles.empty() || !messages.empty(); }
 };
 
-// kInvalidArgument: what is no such word, with the known ones.
+// kInvalidArgument: what is no such word, with the known ones; none beside others.
 Result<KeepWish> parse_keep(std::string_view words);
+// The same for the default of a server, which knows roles and tools alone.
+Result<KeepWish> parse_kept_roles(std::string_view words);
 
 // Sorted, overlapping and adjacent ones joined.
 std::vector<KeepSpan> joined_spans(std::vector<KeepSpan> spans);

@@ -175,9 +175,7 @@ void add_compression(CLI::App& app, EngineOptions& e) {
        "what is kept of conversations: roles (system, user, assistant, tool) and tools, their "
        "definitions; serve: system,tools; none",
        [&e](Text text) -> Status {
-         PF_ASSIGN(const KeepWish wish, parse_keep(text));
-         if (!wish.spans.empty() || !wish.messages.empty())
-           return bad_input("'{}': roles and tools alone; requests may name messages", text);
+         PF_TRY(parse_kept_roles(text).status());
          e.kv_keep = text;
          return ok_status();
        });

@@ -116,7 +116,10 @@ Status check_ids(const SamplingOptions& o, int64_t vocab_size) {
 
 Result<SessionWords> take_session_words(KvOptions& kv) {
   SessionWords out;
-  if (auto node = kv.extract("session")) out.name = std::move(node.mapped());
+  if (auto node = kv.extract("session")) {
+    out.name = std::move(node.mapped());
+    if (out.name.empty()) return bad_input("kv.session: a name must not be empty");
+  }
   if (out.name.size() > kMaxSessionName) {
     return bad_input("kv.session: a name has at most {} bytes, got {}", kMaxSessionName,
                      out.name.size());

@@ -96,14 +96,19 @@ SessionStore::Place SessionStore::find(const Sequence& s) {
 }
 
 void SessionStore::drop(Place place, std::vector<BlockId>& freed) {
+  count(*place->sequence, false);
   place->sequence->cache.free_all(pool_, freed);
   kept_.erase(place);
 }
 
-int64_t SessionStore::blocks() const {
-  int64_t n = 0;
-  for (const Kept& k : kept_) n += k.sequence->cache.held_blocks();
-  return n;
+void SessionStore::count(const Sequence& s, bool in) {
+  if (holders_.empty()) holders_.resize(pool_.total());
+  s.cache.collect_blocks(ids_, ids_filled_);
+  for (const BlockId b : ids_) {
+    uint32_t& holders = holders_[b];
+    if (in && holders++ == 0) ++blocks_;
+    if (!in && --holders == 0) --blocks_;
+  }
 }
 
 void SessionStore::keep(std::unique_ptr<Sequence> s, Clock::time_point now,
@@ -121,6 +126,7 @@ void SessionStore::keep(std::unique_ptr<Sequence> s, Clock::time_point now,
   s->generation.reset();
   s->matcher.reset();
   s->request.grammar.reset();
+  count(*s, true);
   kept_.push_back({std::move(s), now});
   while (blocks() > most_blocks_) {
     ++counts_.reclaimed;

@@ -53,7 +53,9 @@ class SessionStore {
     for (Kept& k : kept_) f(*k.sequence);
   }
   int64_t size() const { return static_cast<int64_t>(kept_.size()); }
-  int64_t blocks() const;  // those that others share included
+  // Blocks that sessions hold: what several of them share counts once, what the prefix index or a
+  // running sequence has too counts as well.
+  int64_t blocks() const { return blocks_; }
   const Counts& counts() const { return counts_; }
   static int64_t hidden_tokens(const Sequence& s);
 
@@ -65,6 +67,7 @@ class SessionStore {
   using Place = std::list<Kept>::iterator;
   Place find(const Sequence& s);
   void drop(Place place, std::vector<BlockId>& freed);
+  void count(const Sequence& s, bool in);  // its blocks, when it comes in and before it leaves
   std::string why_not(const Sequence& kept, const Sequence& s) const;
 
   const EngineConfig& config_;
@@ -72,7 +75,11 @@ class SessionStore {
   const KvModel& kv_;
   BlockPool& pool_;
   int64_t most_blocks_ = 0;
-  std::list<Kept> kept_;  // the oldest first
+  int64_t blocks_ = 0;
+  std::list<Kept> kept_;           // the oldest first
+  std::vector<uint32_t> holders_;  // [pool] sessions that hold a block; empty until the first
+  std::vector<BlockId> ids_;       // of count()
+  std::vector<int32_t> ids_filled_;
   Counts counts_;
 };
 

@@ -60,7 +60,7 @@ class HttpHandler {
   // Must answer through the responder, now or later, and must not block.
   virtual void handle(HttpRequest request, std::shared_ptr<Responder> responder) = 0;
   // The answer for a message that is not acceptable HTTP, or that comes while the server is full or
-  // stopping: a body of type application/json.
+  // stopping: a body of type application/json. Called once for each such answer.
   virtual std::string error_body(int status, std::string_view message) const = 0;
 };
 

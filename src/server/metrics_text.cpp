@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <iterator>
+#include <map>
 
 #include "base/dtype.h"
 #include "base/system.h"
@@ -112,6 +113,30 @@ void add_requests(Exposition& x, const RequestFigures& r) {
               "Decode time over tokens after the first, of a choice.", r.token_s);
 }
 
+void add_http(Exposition& x, const std::vector<HttpCounts::Row>& rows) {
+  x.describe("pagefold_http_requests_total", "counter", "HTTP answers by path, method and status.");
+  for (const auto& [method, handler, status, n] : rows) {
+    x.sample("pagefold_http_requests_total", n,
+             fmt::format(R"(path="{}",method="{}",status="{}")", escaped(handler), method, status));
+  }
+}
+
+// The same under the name and with the labels that vLLM's instrumentation gives it: statuses in
+// classes, and none of the engine's labels.
+void add_vllm_http(std::string& out, const std::vector<HttpCounts::Row>& rows) {
+  out +=
+      "# HELP http_requests_total HTTP answers by method, handler and class of status.\n"
+      "# TYPE http_requests_total counter\n";
+  std::map<std::string, uint64_t> sums;
+  for (const auto& [method, handler, status, n] : rows) {
+    sums[fmt::format(R"(handler="{}",method="{}",status="{}xx")", escaped(handler), method,
+                     status / 100)] += n;
+  }
+  for (const auto& [labels, n] : sums) {
+    fmt::format_to(std::back_inserter(out), "http_requests_total{{{}}} {}\n", labels, n);
+  }
+}
+
 // What Prometheus' own clients say of a process.
 void add_process(std::string& out) {
   rusage used{};
@@ -143,8 +168,8 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
   x.counter("pagefold_prefix_cache_expired_total", "Entries that outlived --prefix-cache-ttl.",
             m.prefix_expired);
   x.gauge("pagefold_sessions", "Conversations kept between two turns (kv.session).", m.sessions);
-  x.gauge("pagefold_session_blocks", "Blocks that they hold or share; blocks_used counts them.",
-          m.session_blocks);
+  x.gauge("pagefold_session_blocks",
+          "Blocks that they hold, shared ones once; blocks_used counts them.", m.session_blocks);
   x.describe("pagefold_session_turns_total", "counter", "Turns that found a session kept.");
   x.sample("pagefold_session_turns_total", m.sessions_continued, "how=\"continued\"");
   x.sample("pagefold_session_turns_total", m.sessions_reread, "how=\"reread\"");
@@ -205,7 +230,7 @@ void add_ours(Exposition& x, const EngineMetrics& m, const EngineConfig& config)
 
 std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
                          std::string_view model_name,
-                         const std::vector<std::pair<std::string, uint64_t>>& http_requests,
+                         const std::vector<HttpCounts::Row>& http_requests,
                          const RequestFigures& requests) {
   Exposition x(fmt::format("model_name=\"{}\",engine=\"0\"", escaped(model_name)));
   x.gauge("vllm:num_requests_running", "Requests in the running batch.", m.running);
@@ -226,11 +251,9 @@ std::string metrics_text(const EngineMetrics& m, const EngineConfig& config,
   add_histograms(x, m);
   add_requests(x, requests);
   add_ours(x, m, config);
-  x.describe("pagefold_http_requests_total", "counter", "HTTP requests by path.");
-  for (const auto& [path, n] : http_requests) {
-    x.sample("pagefold_http_requests_total", n, fmt::format("path=\"{}\"", escaped(path)));
-  }
+  add_http(x, http_requests);
   std::string out = x.take();
+  add_vllm_http(out, http_requests);
   add_process(out);
   return out;
 }

@@ -5,18 +5,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/http_counts.h"
 #include "server/request_metrics.h"
 
 namespace pagefold {
 
-// http_requests: (path, requests so far).
+// http_requests: answers so far.
 std::string metrics_text(const EngineMetrics& metrics, const EngineConfig& config,
                          std::string_view model_name,
-                         const std::vector<std::pair<std::string, uint64_t>>& http_requests,
+                         const std::vector<HttpCounts::Row>& http_requests,
                          const RequestFigures& requests = {});
 
 }  // namespace pagefold

@@ -143,6 +143,7 @@ OpenAiApi::OpenAiApi(ApiModel model, EnginePort& engine, ApiOptions options)
       created_(static_cast<int64_t>(std::time(nullptr))) {}
 
 std::string OpenAiApi::error_body(int status, std::string_view message) const {
+  counts_.add("none", "none", status);
   return ApiError{.status = status, .message = std::string(message), .param = {}}.body();
 }
 
@@ -160,7 +161,8 @@ bool OpenAiApi::allows_origin(std::string_view origin) const {
 
 // With allowed origins, CORS (the Fetch standard) is put around the routes. The answer depends on
 // the Origin, so caches are told; credentials other than the Authorization header are not allowed.
-void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
+void OpenAiApi::handle(HttpRequest request, ResponderPtr to) {
+  const auto responder = std::make_shared<CountedResponder>(std::move(to), counts_, request.method);
   const std::string origin(request.header("Origin"));
   if (options_.allowed_origins.empty()) return route(request, responder);
   responder->add_header("Vary", "Origin");
@@ -176,18 +178,20 @@ void OpenAiApi::handle(HttpRequest request, ResponderPtr responder) {
   route(request, responder);
 }
 
-void OpenAiApi::route(const HttpRequest& request, const ResponderPtr& responder) {
+void OpenAiApi::route(const HttpRequest& request,
+                      const std::shared_ptr<CountedResponder>& responder) {
+  responder->set_handler("/");  // the dashboard's files
   if (send_web_page(request, *responder)) return;
   const std::string_view path = request.path();
   const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
     return r.path == path ||
            (r.path.ends_with('/') && path.size() > r.path.size() && path.starts_with(r.path));
   });
+  responder->set_handler(found == kRoutes.end() ? "none" : found->path);
   if (found == kRoutes.end()) {
     return send_error(*responder,
                       {.status = 404, .message = "There is no such path.", .param = {}});
   }
-  hits_[static_cast<size_t>(found - kRoutes.begin())].fetch_add(1, std::memory_order_relaxed);
   if (request.method == "OPTIONS") {
     return responder->send(204, {{"Allow", std::string(found->methods)}}, "");
   }
@@ -262,12 +266,8 @@ void OpenAiApi::version(const HttpRequest&, const ResponderPtr& r) {
 }
 
 void OpenAiApi::metrics(const HttpRequest&, const ResponderPtr& r) {
-  std::vector<std::pair<std::string, uint64_t>> hits;
-  for (size_t i = 0; i < kRoutes.size(); ++i) {
-    hits.emplace_back(std::string(kRoutes[i].path), hits_[i].load(std::memory_order_relaxed));
-  }
   r->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-          metrics_text(engine_.metrics(), engine_.config(), model_.names.front(), hits,
+          metrics_text(engine_.metrics(), engine_.config(), model_.names.front(), counts_.rows(),
                        model_.metrics ? model_.metrics->figures() : RequestFigures()));
 }
 

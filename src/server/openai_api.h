@@ -12,13 +12,13 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "server/engine_port.h"
 #include "server/http.h"
+#include "server/http_counts.h"
 #include "server/openai_request.h"
 #include "server/worker.h"
 
@@ -51,7 +51,7 @@ class OpenAiApi final : public HttpHandler {
   };
   static const std::array<Route, 16> kRoutes;
 
-  void route(const HttpRequest& request, const ResponderPtr& r);
+  void route(const HttpRequest& request, const std::shared_ptr<CountedResponder>& r);
   bool allows_origin(std::string_view origin) const;
   bool authorized(const HttpRequest& request) const;
   void health(const HttpRequest& request, const ResponderPtr& r);
@@ -81,8 +81,8 @@ class OpenAiApi final : public HttpHandler {
   EnginePort& engine_;
   const ApiOptions options_;
   const int64_t created_;
-  std::array<std::atomic<uint64_t>, 16> hits_{};  // by route
-  Worker worker_;                                 // last: its work uses the rest
+  mutable HttpCounts counts_;
+  Worker worker_;  // last: its work uses the rest
 };
 
 }  // namespace pagefold

@@ -16,6 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                     "tool",   "function",  "ipython"};
 constexpr size_t kMaxMessages = 4096;
+constexpr size_t kMaxCalls = 4096;                // over all messages: each is parsed
 constexpr const char* kToolsTold = "tools told";  // in a context: the first message names them
 
 // Parts of the kind {"type": "text"} are joined by line ends, as vLLM does.
@@ -60,8 +61,17 @@ Json read_tool_calls(FieldReader& message, const Json& calls) {
       return {};
     }
     Json& function = call["function"];
+    const auto name = function.find("name");
+    if (name != function.end() && !name->is_string()) {
+      message.fail("tool_calls", "\"name\" of a function must be a string");
+      return {};
+    }
     const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
+    if (arguments == function.end() || arguments->is_null() || arguments->is_object()) continue;
+    if (!arguments->is_string()) {
+      message.fail("tool_calls", "\"arguments\" must be the text of a JSON object");
+      return {};
+    }
     auto parsed = parse_json(arguments->get_ref<const std::string&>());
     if (!parsed.ok() || !parsed->is_object()) {
       message.fail("tool_calls", "\"arguments\" must be the text of a JSON object");
@@ -146,6 +156,11 @@ void read_tools(FieldReader& fields, const ApiModel& model, Json& context) {
       if (!tool.is_object() || function == tool.end() || !function->is_object()) {
         return fields.fail("tools", "each tool needs an object in \"function\"");
       }
+      const auto name = function->find("name");
+      if (name == function->end() || !name->is_string() ||
+          name->get_ref<const std::string&>().empty()) {
+        return fields.fail("tools", "each function needs a \"name\"");
+      }
     }
   }
   const bool word = choice != nullptr && (*choice == Json("auto") || *choice == Json("none") ||
@@ -177,6 +192,15 @@ Json read_context(FieldReader& fields, const ApiModel& model, bool& continues) {
   }
   if (messages->size() > kMaxMessages) {
     fields.fail("messages", fmt::format("at most {} messages are accepted", kMaxMessages));
+    return context;
+  }
+  size_t calls = 0;
+  for (const Json& m : *messages) {
+    const auto made = m.is_object() ? m.find("tool_calls") : m.end();
+    if (m.is_object() && made != m.end() && made->is_array()) calls += made->size();
+  }
+  if (calls > kMaxCalls) {
+    fields.fail("messages", fmt::format("at most {} tool calls are accepted", kMaxCalls));
     return context;
   }
   std::optional<ApiError> error;
@@ -220,7 +244,7 @@ std::optional<KeepWish> read_wish(FieldReader& fields, const ApiModel& model, co
   const bool own = words != kv.end();
   auto wish = parse_keep(own ? words->second : model.keep);
   if (!wish.ok()) {
-    fields.fail("kv", message_of(wish.status()));
+    fields.fail_with(api_error(wish.status()));
     return std::nullopt;
   }
   wish->lenient = !own;
@@ -259,7 +283,7 @@ void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit,
                             std::move(context), options);
   if (!prompt.ok()) return fields.fail("messages", message_of(prompt.status()));
   if (!prompt->keep_status.ok()) {
-    if (!keep->lenient) return fields.fail("kv", message_of(prompt->keep_status));
+    if (!keep->lenient) return fields.fail_with(api_error(prompt->keep_status));
     log::debug("nothing is kept: {}", message_of(prompt->keep_status));
   }
   out.tokens = std::move(prompt->tokens);

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "api/keep_words.h"
 #include "server/field_reader.h"
 #include "server/openai_request.h"
 
@@ -110,19 +109,6 @@ void read_max_tokens(FieldReader& fields, CompletionRequest& out) {
   }
 }
 
-// ["system", 2, [100, 120]] -> "system,2,100:120".
-std::string keep_list(const Json& list) {
-  std::string out;
-  for (const Json& item : list) {
-    if (!out.empty()) out += ',';
-    const bool span = item.is_array() && item.size() == 2;
-    out += item.is_string() ? item.get_ref<const std::string&>()
-           : span           ? dump_json(item[0]) + ":" + dump_json(item[1])
-                            : dump_json(item);
-  }
-  return out;
-}
-
 }  // namespace
 
 void read_model_name(FieldReader& fields, const ApiModel& model) {
@@ -195,43 +181,6 @@ void read_stream_options(FieldReader& fields, CompletionRequest& out) {
   }
 }
 
-void read_keep(FieldReader& fields, CompletionRequest& request) {
-  const auto words = request.kv.find("keep");
-  if (!fields.ok() || words == request.kv.end()) return;
-  const auto wish = parse_keep(words->second);
-  if (!wish.ok()) return fields.fail("kv", message_of(wish.status()));
-  if (wish->needs_messages()) {
-    return fields.fail("kv",
-                       "kv.keep: roles and indices of messages need \"messages\"; give spans");
-  }
-  for (Prompt& p : request.prompts) p.keep = spans_text(joined_spans(wish->spans));
-  request.kv.erase(words);
-}
-
-void read_kv(FieldReader& fields, KvOptions& out) {
-  const Json* kv = fields.find_object("kv");
-  if (kv == nullptr) return;
-  if (kv->size() > 32) return fields.fail("kv", "at most 32 options are accepted");
-  for (const auto& [key, value] : kv->items()) {
-    if (key.size() > 64) return fields.fail("kv", "an option's name has at most 64 bytes");
-    if (value.is_string()) {
-      const auto& text = value.get_ref<const std::string&>();
-      if (text.size() > 4096) return fields.fail("kv", "an option's value has at most 4096 bytes");
-      out[key] = text;
-    } else if (value.is_boolean()) {
-      out[key] = value.get<bool>() ? "on" : "off";
-    } else if (key == "keep" && value.is_array()) {
-      out[key] = keep_list(value);
-    } else if (value.is_number() || value.is_array()) {
-      out[key] = dump_json(value);
-    } else if (!value.is_null()) {
-      return fields.fail("kv",
-                         fmt::format("option values are strings, numbers or true/false, got {}",
-                                     json_kind(value)));
-    }
-  }
-}
-
 void read_token_ids(FieldReader& fields, std::string_view name, const Json& value,
                     const ApiModel& model, std::vector<int32_t>& out) {
   const int32_t vocab = model.tokenizer->vocab_size();
@@ -250,7 +199,7 @@ void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest
   if (!fields.ok()) return;
   const auto choices = static_cast<int64_t>(request.prompts.size()) * request.n;
   if (choices > 1 && request.kv.count("session") > 0) {
-    return fields.fail("kv", "kv.session: a session has one answer a turn; use one prompt and n=1");
+    return fields.fail("kv.session", "a session has one answer a turn; use one prompt and n=1");
   }
   int64_t longest = 0;
   for (const auto& p : request.prompts) {

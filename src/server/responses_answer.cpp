@@ -9,26 +9,32 @@
 namespace pagefold {
 namespace {
 
-Json text_part(const std::string& text) {
-  return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}};
-}
-Json reasoning_part(const std::string& text) {
-  return {{"type", "reasoning_text"}, {"text", text}};
-}
-
 // One item of a response's output while it grows.
 struct OutputItem {
-  bool reasoning = false;
-  std::string id, text;
+  enum class Kind : uint8_t { reasoning, message, call };
+  Kind kind = Kind::message;
+  std::string id;
+  std::string text;           // a call: its arguments
+  std::string call_id, name;  // of a call
 
-  Json part() const { return reasoning ? reasoning_part(text) : text_part(text); }
+  Json part() const {
+    if (kind == Kind::reasoning) return {{"type", "reasoning_text"}, {"text", text}};
+    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}};
+  }
   // status: in_progress (without its part), completed, incomplete.
   Json json(std::string_view status) const {
-    Json content = Json::array();
-    if (status != "in_progress") content.push_back(part());
-    Json out = {{"id", id}, {"status", std::string(status)}, {"content", std::move(content)}};
-    out["type"] = reasoning ? "reasoning" : "message";
-    if (reasoning) {
+    Json out = {{"id", id}, {"status", std::string(status)}};
+    if (kind == Kind::call) {
+      out["type"] = "function_call";
+      out["call_id"] = call_id;
+      out["name"] = name;
+      out["arguments"] = text;
+      return out;
+    }
+    out["content"] = Json::array();
+    if (status != "in_progress") out["content"].push_back(part());
+    out["type"] = kind == Kind::reasoning ? "reasoning" : "message";
+    if (kind == Kind::reasoning) {
       out["summary"] = Json::array();
     } else {
       out["role"] = "assistant";
@@ -36,6 +42,7 @@ struct OutputItem {
     return out;
   }
 };
+using Kind = OutputItem::Kind;
 
 class ResponsesResponder final : public Responder {
  public:
@@ -121,12 +128,15 @@ class ResponsesResponder final : public Responder {
     const Json& choice = (*chat)["choices"][0];
     const Json& message = choice["message"];
     set_end(choice["finish_reason"].get<std::string>());
-    const auto reasoning = message.find("reasoning_content");
-    if (reasoning != message.end() && reasoning->is_string()) {
-      items_.push_back({true, "rs_" + id_, reasoning->get<std::string>()});
+    if (const std::string thought = string_of(message, "reasoning_content"); !thought.empty()) {
+      new_item(Kind::reasoning).text = thought;
     }
-    items_.push_back({false, "msg_" + id_,
-                      message["content"].is_string() ? message["content"].get<std::string>() : ""});
+    const auto calls = message.find("tool_calls");
+    const std::string text = string_of(message, "content");
+    if (!text.empty() || calls == message.end()) new_item(Kind::message).text = text;
+    if (calls != message.end()) {
+      for (const Json& call : *calls) new_call(call).text = call["function"]["arguments"];
+    }
     for (const OutputItem& item : items_) response_["output"].push_back(item.json(status()));
     set_usage((*chat)["usage"]);
     return dump_json(response_);
@@ -145,26 +155,58 @@ class ResponsesResponder final : public Responder {
     }
     for (const Json& choice : chunk["choices"]) {
       const Json& delta = choice["delta"];
-      for (const bool reasoning : {true, false}) {
-        const auto text = delta.find(reasoning ? "reasoning_content" : "content");
-        if (text != delta.end() && text->is_string() &&
-            !text->get_ref<const std::string&>().empty())
-          add_text(reasoning, text->get<std::string>());
+      if (const auto text = string_of(delta, "reasoning_content"); !text.empty()) {
+        add_text(Kind::reasoning, text);
+      }
+      if (const auto text = string_of(delta, "content"); !text.empty()) {
+        add_text(Kind::message, text);
+      }
+      if (const auto calls = delta.find("tool_calls"); calls != delta.end()) {
+        for (const Json& call : *calls) add_call(call);
       }
       if (choice["finish_reason"].is_string()) set_end(choice["finish_reason"].get<std::string>());
     }
   }
 
-  Json place() const {
-    return {{"item_id", items_.back().id},
-            {"output_index", static_cast<int64_t>(items_.size()) - 1},
-            {"content_index", 0}};
+  static std::string string_of(const Json& object, const char* name) {
+    const auto at = object.find(name);
+    return at != object.end() && at->is_string() ? at->get<std::string>() : "";
   }
 
-  void open_item(bool reasoning) {
-    items_.push_back({reasoning, (reasoning ? "rs_" : "msg_") + id_, {}});
-    event("response.output_item.added", {{"output_index", static_cast<int64_t>(items_.size()) - 1},
-                                         {"item", items_.back().json("in_progress")}});
+  OutputItem& new_item(Kind kind) {
+    const size_t n = items_.size();
+    const std::string_view prefix = kind == Kind::reasoning ? "rs"
+                                    : kind == Kind::message ? "msg"
+                                                            : "fc";
+    items_.push_back(
+        {kind, fmt::format("{}_{}{}", prefix, id_, n > 0 ? fmt::format("_{}", n) : "")});
+    return items_.back();
+  }
+  OutputItem& new_call(const Json& call) {
+    OutputItem& item = new_item(Kind::call);
+    item.call_id = call["id"];
+    item.name = call["function"]["name"];
+    return item;
+  }
+
+  int64_t last_index() const { return static_cast<int64_t>(items_.size()) - 1; }
+  Json place() const {
+    Json out = {{"item_id", items_.back().id}, {"output_index", last_index()}};
+    if (items_.back().kind != Kind::call) out["content_index"] = 0;
+    return out;
+  }
+
+  // What came before is complete: items do not overlap.
+  void open_item(Kind kind, const Json& call) {
+    if (!items_.empty()) close_item("completed");
+    if (kind == Kind::call) {
+      new_call(call);
+    } else {
+      new_item(kind);
+    }
+    event("response.output_item.added",
+          {{"output_index", last_index()}, {"item", items_.back().json("in_progress")}});
+    if (kind == Kind::call) return;
     Json added = place();
     added["part"] = items_.back().part();
     event("response.content_part.added", std::move(added));
@@ -173,36 +215,49 @@ class ResponsesResponder final : public Responder {
   void close_item(std::string_view how) {
     const OutputItem& item = items_.back();
     Json done = place();
-    done["text"] = item.text;
-    if (!item.reasoning) done["logprobs"] = Json::array();
-    event(item.reasoning ? "response.reasoning_text.done" : "response.output_text.done",
-          std::move(done));
-    Json part = place();
-    part["part"] = item.part();
-    event("response.content_part.done", std::move(part));
-    event("response.output_item.done",
-          {{"output_index", static_cast<int64_t>(items_.size()) - 1}, {"item", item.json(how)}});
+    if (item.kind == Kind::call) {
+      done["arguments"] = item.text;
+      done["name"] = item.name;
+      event("response.function_call_arguments.done", std::move(done));
+    } else {
+      done["text"] = item.text;
+      if (item.kind == Kind::message) done["logprobs"] = Json::array();
+      event(item.kind == Kind::reasoning ? "response.reasoning_text.done"
+                                         : "response.output_text.done",
+            std::move(done));
+      Json part = place();
+      part["part"] = item.part();
+      event("response.content_part.done", std::move(part));
+    }
+    event("response.output_item.done", {{"output_index", last_index()}, {"item", item.json(how)}});
     response_["output"].push_back(item.json(how));
   }
 
-  void add_text(bool reasoning, const std::string& text) {
-    if (items_.empty() || items_.back().reasoning != reasoning) {
-      if (!items_.empty()) close_item("completed");
-      open_item(reasoning);
-    }
+  void add_text(Kind kind, const std::string& text) {
+    if (items_.empty() || items_.back().kind != kind) open_item(kind, {});
     items_.back().text += text;
     Json delta = place();
     delta["delta"] = text;
-    if (!reasoning) delta["logprobs"] = Json::array();
-    event(reasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
+    if (kind == Kind::message) delta["logprobs"] = Json::array();
+    event(kind == Kind::reasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
           std::move(delta));
   }
 
+  // A call begins with its name; more of its arguments may come in later chunks.
+  void add_call(const Json& call) {
+    const Json& function = call["function"];
+    if (call.contains("id")) open_item(Kind::call, call);
+    const std::string more = string_of(function, "arguments");
+    if (more.empty() || items_.empty() || items_.back().kind != Kind::call) return;
+    items_.back().text += more;
+    Json delta = place();
+    delta["delta"] = more;
+    event("response.function_call_arguments.delta", std::move(delta));
+  }
+
   void finish_stream() {
-    if (items_.empty() || items_.back().reasoning) {  // an answer without text
-      if (!items_.empty()) close_item("completed");
-      open_item(false);
-    }
+    // An answer without text has an empty one.
+    if (items_.empty() || items_.back().kind == Kind::reasoning) open_item(Kind::message, {});
     close_item(status());
     event("response." + status(), {{"response", response_}});
   }

@@ -170,6 +170,26 @@ TEST_F(KeepTest, ErrorsNameWhatIsWrong) {
   EXPECT_EQ(p->keep[0].end, static_cast<int64_t>(p->tokens.size()));
 }
 
+TEST(KeepWords, NoneStandsAlone) {
+  for (const char* words : {"none,system", "system,none", "none,none"}) {
+    const auto wish = parse_keep(words);
+    ASSERT_FALSE(wish.ok()) << words;
+    EXPECT_NE(message_of(wish.status()).find("stands alone"), std::string::npos);
+  }
+  ASSERT_TRUE(parse_keep("none").ok());
+}
+
+TEST(KeepWords, ServersDefaultKnowsRolesAlone) {
+  ASSERT_TRUE(parse_kept_roles("system,tools").ok());
+  for (const char* words : {"2", "0:9", "sytem"}) {
+    const auto wish = parse_kept_roles(words);
+    ASSERT_FALSE(wish.ok()) << words;
+    const std::string message = message_of(wish.status());
+    EXPECT_EQ(message.find("the index"), std::string::npos) << message;
+    EXPECT_EQ(message.find("BEGIN"), std::string::npos) << message;
+  }
+}
+
 TEST(KeepWords, SpansAreJoined) {
   EXPECT_EQ(spans_text(joined_spans({{9, 12}, {0, 3}, {3, 5}, {10, 11}, {7, 7}})), "0:5,9:12");
   EXPECT_EQ(spans_text({}), "");

@@ -23,7 +23,10 @@ TEST(MetricsText, HistogramsAreCumulative) {
   ended.decode_s = 0.5;
   requests.choice_ended(ended);
   requests.ended(5);
-  const std::string text = metrics_text(m, {}, "a\"b\\c\nd", {{"/health", 3}}, requests.figures());
+  HttpCounts http;
+  for (const int status : {200, 200, 429, 400}) http.add("POST", "/v1/completions", status);
+  http.add("BREW", "none", 404);
+  const std::string text = metrics_text(m, {}, "a\"b\\c\nd", http.rows(), requests.figures());
   const std::string labels = R"(model_name="a\"b\\c\nd",engine="0")";
   for (const std::string& line :
        {"vllm:time_to_first_token_seconds_bucket{" + labels + ",le=\"0.1\"} 1\n",
@@ -35,7 +38,14 @@ TEST(MetricsText, HistogramsAreCumulative) {
         "vllm:prefix_cache_hits_total{" + labels + "} 48\n",
         "pagefold_kv_blocks_cached{" + labels + "} 3\n",
         "pagefold_pauses_total{" + labels + ",by=\"spill\"} 5\n",
-        "pagefold_http_requests_total{" + labels + ",path=\"/health\"} 3\n",
+        "pagefold_http_requests_total{" + labels +
+            ",path=\"/v1/completions\",method=\"POST\",status=\"429\"} 1\n",
+        "pagefold_http_requests_total{" + labels +
+            ",path=\"none\",method=\"other\",status=\"404\"} 1\n",
+        std::string(
+            "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 2\n"),
+        std::string(
+            "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"4xx\"} 2\n"),
         "vllm:request_params_n_sum{" + labels + "} 2\n",
         "vllm:request_params_max_tokens_bucket{" + labels + ",le=\"50\"} 1\n",
         "vllm:request_params_max_tokens_bucket{" + labels + ",le=\"20\"} 0\n",

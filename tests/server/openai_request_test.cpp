@@ -160,7 +160,7 @@ const std::vector<Bad> kBadBodies = {
     {false, kText + R"("structured_outputs":{"structural_tag":"x"}})", "structured_outputs"},
     {false, kText + R"("structured_outputs":{"regex":7}})", "structured_outputs"},
     {false, kText + R"("kv":"full"})", "kv"},
-    {false, kText + R"("kv":{"a":{}}})", "kv"},
+    {false, kText + R"("kv":{"a":{}}})", "kv.a"},
     {false, kText + R"("model":7})", "model"},
     {false, kText + R"("model":"other"})", "model", 404},
 };
@@ -303,6 +303,79 @@ TEST_F(OpenAiRequest, TokenizeForms) {
   ASSERT_FALSE(parse_body("{}", body));
   EXPECT_EQ(parse_detokenize(body, model_, ids)->param, "tokens");
   EXPECT_EQ(parse_tokenize(body, model_, out)->param, "prompt");
+}
+
+TEST_F(OpenAiRequest, HistoriesOfCallsAreChecked) {
+  const auto fault = [&](const std::string& calls) {
+    CompletionRequest out;
+    const auto error =
+        parse(R"({"messages":[{"role":"assistant","tool_calls":[)" + calls + "]}]}", true, out);
+    return error ? error->param : "none";
+  };
+  EXPECT_EQ(fault(R"({"function":{"name":"f","arguments":"{}"}})"), "none");
+  EXPECT_EQ(fault(R"({"function":{"name":"f","arguments":{}}})"), "none");
+  for (const char* call : {R"({"function":{"name":{"a":1},"arguments":"{}"}})",
+                           R"({"function":{"name":"f","arguments":7}})",
+                           R"({"function":{"name":"f","arguments":"7"}})", R"({"function":7})"}) {
+    EXPECT_EQ(fault(call), "messages[0].tool_calls") << call;
+  }
+  std::string many = R"({"function":{"name":"f","arguments":"{}"}})";
+  for (int i = 0; i < 4096; ++i) many += R"(,{"function":{"name":"f"}})";
+  EXPECT_EQ(fault(many), "messages");
+  for (const char* tool : {R"({"name":7})", R"({"name":""})", "{}"}) {
+    CompletionRequest out;
+    const auto error =
+        parse(std::string(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"function":)") +
+                  tool + "}]}",
+              true, out);
+    ASSERT_TRUE(error) << tool;
+    EXPECT_EQ(error->param, "tools");
+  }
+}
+
+// Faults of "kv" name the option, once.
+TEST_F(OpenAiRequest, KvFaultsNameTheirOption) {
+  const std::string long_text = '"' + std::string(4097, 'x') + '"';
+  const std::pair<std::string, std::string> faults[] = {
+      {R"("session":"")", "kv.session"},
+      {R"("session":true)", "kv.session"},
+      {R"("session":false)", "kv.session"},
+      {R"("session":7)", "kv.session"},
+      {R"("session":["a"])", "kv.session"},
+      {R"("session":{"a":1})", "kv.session"},
+      {"\"session\":\"" + std::string(257, 'x') + '"', "kv.session"},
+      {"\"session\":" + long_text, "kv.session"},
+      {"\"policy\":" + long_text, "kv.policy"},
+      {R"("policy":["h2o"])", "kv.policy"},
+      {R"("keep":"none,system")", "kv.keep"},
+      {R"("keep":["system","none"])", "kv.keep"},
+      {R"("keep":[[1,2,3]])", "kv.keep"},
+      {R"("keep":[[1,"2"]])", "kv.keep"},
+      {R"("keep":[1.5])", "kv.keep"},
+      {R"("keep":[null])", "kv.keep"},
+      {R"("keep":["a,b"])", "kv.keep"},
+      {R"("keep":true)", "kv.keep"},
+      {R"("keep":{"roles":1})", "kv.keep"},
+      {R"("keep":"sytem")", "kv.keep"},
+      {R"("keep":"system")", "kv.keep"},  // a raw prompt has no messages
+      {R"("\"bad\"":{})", "kv"},
+  };
+  for (const auto& [option, param] : faults) {
+    CompletionRequest out;
+    const auto error = parse("{\"prompt\":\"x\",\"kv\":{" + option + "}}", false, out);
+    ASSERT_TRUE(error) << option;
+    EXPECT_EQ(error->param, param) << option.substr(0, 60);
+    EXPECT_TRUE(error->message.starts_with(param + ": ")) << error->message;
+    EXPECT_EQ(error->message.find("kv", param.size()), std::string::npos) << error->message;
+  }
+  CompletionRequest two;
+  const std::string body = R"({"prompt":"x","n":2,"kv":{"session":"a"}})";
+  EXPECT_EQ(parse(body, false, two)->param, "kv.session");
+  CompletionRequest out;
+  ASSERT_FALSE(
+      parse(R"({"prompt":"abcd","kv":{"session":null,"keep":[[0,2],[1,3]]}})", false, out));
+  EXPECT_TRUE(out.kv.empty());
+  EXPECT_EQ(out.prompts[0].keep, "0:3");
 }
 
 // A body of 4 MiB that is one object of short keys must not take quadratic time.

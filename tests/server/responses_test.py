@@ -1,5 +1,6 @@
 """/v1/responses through the openai client, plain and streamed."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -82,20 +83,94 @@ def test_a_schema():
     assert r.text.format.type == "json_schema"
 
 
+TOOLS = [{"type": "function", "name": name, "description": "The weather of a town.", "strict": True, "parameters": {
+    "type": "object", "properties": {"unit": {"enum": ["C", "F"]}, "day": {"enum": ["today"]}}, "required": ["unit", "day"],
+    "additionalProperties": False}} for name in ("weather", "forecast")]
+
+
+def same_calls(got, want):
+    assert [(c.type, c.name, json.loads(c.arguments)) for c in got] == [
+        ("function_call", c["function"]["name"], json.loads(c["function"]["arguments"])) for c in want]
+
+
+def test_functions_are_called():
+    s = server()
+    chat_tools = [{"type": "function", "function": {k: v for k, v in t.items() if k != "type"}} for t in TOOLS]
+    ask = dict(model="", input=QUESTION, temperature=0, max_output_tokens=120, tools=TOOLS, parallel_tool_calls=False)
+    for choice in ("required", {"type": "function", "name": "forecast"}):
+        r = s.client.responses.create(**ask, tool_choice=choice)
+        chat_choice = choice if isinstance(choice, str) else {"type": "function", "function": {"name": "forecast"}}
+        code, want = s.post("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 120, "tools": chat_tools,
+            "parallel_tool_calls": False, "tool_choice": chat_choice})
+        assert code == 200, want
+        same_calls(r.output, want["choices"][0]["message"]["tool_calls"])
+        call = r.output[0]
+        assert r.status == call.status == "completed" and call.id.startswith("fc_") and call.call_id.startswith("call_")
+        assert [t.name for t in r.tools] == ["weather", "forecast"] and r.parallel_tool_calls is False
+        assert r.output_text == "" and call.name in ("weather", "forecast")
+
+        events = list(s.client.responses.create(**ask, tool_choice=choice, stream=True))
+        assert [e.sequence_number for e in events] == list(range(len(events)))
+        types = [e.type for e in events]
+        deltas = [e for e in events if e.type == "response.function_call_arguments.delta"]
+        assert types[:3] == ["response.created", "response.in_progress", "response.output_item.added"]
+        assert types[3:3 + len(deltas)] == ["response.function_call_arguments.delta"] * len(deltas) and deltas
+        assert types[3 + len(deltas):] == ["response.function_call_arguments.done", "response.output_item.done",
+                                           "response.completed"]
+        assert events[2].item.arguments == "" and events[2].item.name == call.name
+        done, last = events[-3], events[-1].response
+        assert "".join(e.delta for e in deltas) == done.arguments == call.arguments == last.output[0].arguments
+        assert {e.item_id for e in deltas} == {done.item_id} == {last.output[0].id}
+        assert last.usage.total_tokens == r.usage.total_tokens
+    # No call is wanted: the tools are not even shown.
+    want, _ = chat_text(s, [{"role": "user", "content": QUESTION}], max_tokens=8)
+    r = s.client.responses.create(**ask | {"max_output_tokens": 8}, tool_choice="none")
+    assert r.output_text == want and r.output[0].type == "message"
+
+
+def test_what_functions_gave_goes_back():
+    s = server()
+    first = s.client.responses.create(model="", input=QUESTION, temperature=0, max_output_tokens=120, tools=TOOLS,
+                                      tool_choice="required", parallel_tool_calls=False)
+    call = first.output[0]
+    items = [{"role": "user", "content": QUESTION}, *first.output,
+             {"type": "function_call_output", "call_id": call.call_id, "output": "12 C and rain"}]
+    second = s.client.responses.create(model="", input=items, temperature=0, max_output_tokens=12, tools=TOOLS)
+    as_parts = items[:-1] + [items[-1] | {"output": [{"type": "input_text", "text": "12 C and rain"}]}]
+    assert s.client.responses.create(model="", input=as_parts, temperature=0, max_output_tokens=12,
+                                     tools=TOOLS).output_text == second.output_text
+    messages = [{"role": "user", "content": QUESTION},
+                {"role": "assistant", "content": "", "tool_calls": [
+                    {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}]},
+                {"role": "tool", "tool_call_id": call.call_id, "name": call.name, "content": "12 C and rain"}]
+    want, usage = chat_text(s, messages, max_tokens=12, tools=[
+        {"type": "function", "function": {k: v for k, v in t.items() if k != "type"}} for t in TOOLS])
+    assert second.output_text == want and second.usage.input_tokens == usage["prompt_tokens"]
+
+
 def test_what_is_not_supported_is_named():
     s = server()
     for field, value, param in [
-            ("tools", [{"type": "web_search"}], "tools"), ("previous_response_id", "resp_1", "previous_response_id"),
+            ("tools", [{"type": "web_search"}], "tools[0].type"), ("tools", [{"type": "function"}], "tools[0].name"),
+            ("tools", {"type": "function"}, "tools"), ("tool_choice", "required", "tool_choice"),
+            ("tool_choice", {"type": "web_search"}, "tool_choice"), ("store", True, "store"), ("previous_response_id", "resp_1", "previous_response_id"),
             ("background", True, "background"), ("conversation", "c", "conversation"), ("truncation", "auto", "truncation"),
             ("include", ["reasoning.encrypted_content"], "include"), ("n", 2, "n"), ("max_output_tokens", 0, "max_output_tokens"),
             ("max_output_tokens", "5", "max_output_tokens"), ("input", [], "input"), ("input", 7, "input"),
-            ("input", [{"type": "function_call_output", "output": "x", "call_id": "1"}], "input[0].type"),
+            ("input", [{"type": "function_call_output", "output": "x", "call_id": "1"}], "input[0].call_id"),
+            ("input", [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "["}], "input[0].arguments"),
+            ("input", [{"type": "function_call", "call_id": 1, "name": "f", "arguments": "{}"}], "input[0].call_id"),
+            ("input", [{"type": "item_reference", "id": "x"}], "input[0].type"),
             ("input", [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], "input[0].content[0]"),
             ("input", [{"role": "nobody", "content": "x"}], "input[0].role"), ("input", ["x"], "input[0]"),
             ("input", None, "input"), ("text", {"format": {"type": "xml"}}, "text.format"), ("stream", "true", "stream"),
             ("temperature", -1, "temperature"), ("instructions", 3, "instructions")]:
         code, answer = s.post("/v1/responses", {"input": "x", "max_output_tokens": 1} | {field: value})
         assert code == 400 and answer["error"]["param"] == param, (field, value, answer)
+    # The message that instructions become moves no index.
+    code, answer = s.post("/v1/responses", {"instructions": "x", "input": [{"role": "user", "content": "x"}, {"role": "no"}]})
+    assert code == 400 and answer["error"]["param"] == "input[1].role", answer
     code, answer = s.post("/v1/embeddings", {"input": "x"})
     assert code == 501 and "Embeddings" in answer["error"]["message"], answer
 
