@@ -58,11 +58,11 @@ def test_errors_name_the_field():
     with harness.Server(*SMALL, "--kv-keep", "none") as s:
         assert chat(s, KV)["usage"]["kv"]["pinned_tokens"] == 0
         for keep, says in [("sytem", "none of system, tools"), ([4], "there is no message 4"),
-                           ("0:5000", "beyond the prompt"), ("7:3", "span BEGIN:END"), ([[1, 2, 3]], "none of system"),
-                           ([None], "none of system"), ({"roles": 1}, "option values")]:
+                           ("0:5000", "beyond the prompt"), ("7:3", "span BEGIN:END"), ([[1, 2, 3]], "a span [BEGIN, END]"),
+                           ([None], "entry 0"), ({"roles": 1}, "got object"), ("none,system", "stands alone")]:
             status, answer = s.post("/v1/chat/completions", {"messages": MESSAGES, "kv": KV | {"keep": keep}})
-            assert status == 400 and answer["error"]["param"] == "kv", (keep, answer)
-            assert says in answer["error"]["message"], (keep, answer)
+            assert status == 400 and answer["error"]["param"] == "kv.keep", (keep, answer)
+            assert says in answer["error"]["message"] and answer["error"]["message"].count("kv.keep") == 1, answer
         status, answer = s.post("/v1/completions", {"prompt": "x", "kv": KV | {"keep": "system"}})
         assert status == 400 and "need" in answer["error"]["message"], answer
         status, answer = s.post("/v1/completions", {"prompt": "x", "kv": KV | {"keep": "0:9"}})
@@ -100,9 +100,9 @@ def test_a_session_reads_only_what_is_new():
         assert "differs from the conversation at token" in answer["usage"]["kv"]["session"], answer["usage"]
         alone, _ = turn(s, messages, {"policy": "h2o", "budget": 96}, cache_salt="other")
         assert alone["choices"] == answer["choices"] and alone["usage"]["kv"]["session"] is None
-        for more, param in [({"n": 2}, "kv"), ({"kv": {"session": "x" * 300}}, None)]:
+        for more in [{"n": 2}] + [{"kv": {"session": x}} for x in ("x" * 300, "x" * 5000, "", True, ["x"], 7)]:
             status, answer = s.post("/v1/chat/completions", {"messages": MESSAGES, "kv": {"session": "x"}} | more)
-            assert status == 400 and "kv.session" in answer["error"]["message"], answer
+            assert status == 400 and answer["error"]["param"] == "kv.session", answer
 
 
 def test_an_elastic_request_gives_way():
