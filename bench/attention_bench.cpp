@@ -24,11 +24,19 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "bench/bandwidth.h"
+#include "bench/peaks.h"
 #include "kernels/attention_isa.h"
-#include "machine.h"
 
 namespace pagefold::kernels {
 namespace {
+
+using bench::Arena;
+using bench::cpu_seconds;
+using bench::median_rate;
+using bench::Rate;
+using bench::read_bandwidth;
+using bench::seconds;
 
 struct Isa {
   const char* name;
@@ -59,6 +67,11 @@ constexpr Isa kAvx512{"avx512",
                       avx512::attention_finish};
 
 bool has_avx512() { return __builtin_cpu_supports("avx512bf16") != 0; }
+
+// GFLOP/s of vdpbf16ps on all threads of the pool; 0 without it.
+Rate bf16_peak(ThreadPool& pool) {
+  return bench::measure_peaks(pool, has_avx512() ? "avx512" : "").bf16;
+}
 
 // 30 layers x 3 KV heads of `context` slots, blocks permuted over one arena.
 struct Cache {
@@ -290,7 +303,7 @@ void prefill(benchmark::State& state, const Isa& isa, KvLayout layout, int group
   const int context = 2048, tables = 6;
   Cache cache(layout, context);
   ThreadPool pool(threads);
-  const Rate before = has_avx512() ? bf16_peak(pool) : Rate{};
+  const Rate before = bf16_peak(pool);
   const int chunk_blocks = kChunkSlots / layout.block_size;
   const int queries = rows * group;
   std::vector<std::unique_ptr<Work>> part, total;
@@ -329,7 +342,7 @@ void prefill(benchmark::State& state, const Isa& isa, KvLayout layout, int group
     wall.push_back(gflop / (seconds() - w));
     cpu.push_back(gflop / (cpu_seconds() - u));
   }
-  report(state, "GFLOP/s", wall, cpu, before, has_avx512() ? bf16_peak(pool) : Rate{});
+  report(state, "GFLOP/s", wall, cpu, before, bf16_peak(pool));
 }
 
 constexpr struct {

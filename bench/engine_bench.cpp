@@ -7,9 +7,6 @@
 // table=on runs every policy but oracle in its own packing and the other of order and fill, and
 // prints a Markdown table of what each costs a step (prompt=2304 gen=512 kv.budget=2048
 // unless given).
-#include <sys/resource.h>
-
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -18,7 +15,7 @@
 
 #include "api/engine_setup.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "bench/answers.h"
 #include "engine/engine.h"
 #include "kv/registry.h"
 #include "report_status.h"
@@ -26,86 +23,19 @@
 namespace pagefold {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// CPU time of all threads.
-double cpu_seconds() {
-  rusage r{};
-  getrusage(RUSAGE_SELF, &r);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(r.ru_utime) + seconds(r.ru_stime);
-}
+using bench::AnswerTimes;
 
 struct Settings {
   int64_t prompt = 512, gen = 64, batch = 1, repeat = 1;
 };
 
-struct Times {
-  double prefill_s = 0, decode_s = 0;
-  double prefill_cpu_s = 0, decode_cpu_s = 0;
-  double scoring = 0, moving = 0;  // shares of decode_s
-  uint64_t compactions = 0;
-};
-
-Result<Times> run_once(EngineCore& core, const LoadedModel& model, const Settings& s,
-                       const KvOptions& kv, uint64_t seed) {
-  std::vector<std::shared_ptr<Generation>> all;
-  const auto start = Clock::now();
-  const double cpu_start = cpu_seconds();
-  for (int64_t b = 0; b < s.batch; ++b) {
-    Request r;
-    r.kv = kv;
-    r.id = "bench-" + std::to_string(b);
-    for (int64_t i = 0; i < s.prompt; ++i) {
-      const double u = uniform01(seed + static_cast<uint64_t>(b), static_cast<uint64_t>(i));
-      r.tokens.push_back(
-          100 +
-          static_cast<int32_t>(u * static_cast<double>(model.network->shape().vocab_size - 200)));
-    }
-    r.sampling.temperature = 0;
-    r.sampling.max_tokens = s.gen;
-    r.sampling.ignore_eos = true;
-    PF_ASSIGN(std::shared_ptr<Generation> g, core.submit(std::move(r)));
-    all.push_back(std::move(g));
-  }
-  Times t;
-  std::vector<TokenEvent> events;
-  for (auto& g : all) {
-    size_t got = 0;
-    while (got == 0 && !g->finished()) {
-      g->wait();
-      events.clear();
-      g->poll(events);
-      got += events.size();
-    }
-  }
-  t.prefill_s = seconds_since(start);
-  t.prefill_cpu_s = cpu_seconds() - cpu_start;
-  const EngineMetrics before = core.metrics();
-  for (auto& g : all) {
-    while (!g->finished()) {
-      g->wait();
-      events.clear();
-      g->poll(events);
-    }
-    if (g->result().reason != FinishReason::length)
-      return bad_data("a request ended early: {}", g->result().error);
-  }
-  t.decode_s = seconds_since(start) - t.prefill_s;
-  t.decode_cpu_s = cpu_seconds() - cpu_start - t.prefill_cpu_s;
-  const EngineMetrics after = core.metrics();
-  t.scoring = (after.scoring_s - before.scoring_s) / t.decode_s;
-  t.moving = (after.moving_s - before.moving_s) / t.decode_s;
-  t.compactions = after.compactions - before.compactions;
-  return t;
+Result<AnswerTimes> run_once(EngineCore& core, const LoadedModel& model, const Settings& s,
+                             const KvOptions& kv, uint64_t seed) {
+  return bench::time_answers(core, model.network->shape().vocab_size,
+                             {s.prompt, s.gen, s.batch, kv, seed});
 }
 
-void print(const Settings& s, const Times& t, const KvOptions& kv) {
+void print(const Settings& s, const AnswerTimes& t, const KvOptions& kv) {
   const auto policy = kv.find("policy");
   std::printf(
       "{\"policy\": \"%s\", \"prompt\": %ld, \"gen\": %ld, \"batch\": %ld, "
@@ -121,7 +51,8 @@ void print(const Settings& s, const Times& t, const KvOptions& kv) {
 // One row of the table: a decode step in wall and CPU time, the shares of it that the engine itself
 // measured, and the CPU time of the prompt against that of a full cache. A cut at the prompt's end
 // counts to the prompt.
-void print_row(const KvOptions& kv, const Settings& s, const Times& t, const Times& full) {
+void print_row(const KvOptions& kv, const Settings& s, const AnswerTimes& t,
+               const AnswerTimes& full) {
   const auto of = [&](const char* key, const char* otherwise) {
     return kv.contains(key) ? kv.at(key) : std::string(otherwise);
   };
@@ -165,13 +96,13 @@ Status print_table(EngineCore& core, const LoadedModel& model, const Settings& s
   std::printf(
       "| policy | packing | interval | compactions | ms a step | CPU ms a step | scoring | "
       "moving | together | prefill CPU |\n|---|---|---|---|---|---|---|---|---|---|\n");
-  PF_ASSIGN(const Times full, run_once(core, model, s, {}, 1000));
+  PF_ASSIGN(const AnswerTimes full, run_once(core, model, s, {}, 1000));
   print_row({}, s, full, full);
   for (const KvOptions& kv : table_rows(budget)) {
-    PF_ASSIGN(const Times t, run_once(core, model, s, kv, 1000));
+    PF_ASSIGN(const AnswerTimes t, run_once(core, model, s, kv, 1000));
     print_row(kv, s, t, full);
   }
-  PF_ASSIGN(const Times again, run_once(core, model, s, {}, 1000));
+  PF_ASSIGN(const AnswerTimes again, run_once(core, model, s, {}, 1000));
   print_row({{"policy", "full, again"}}, s, again, full);
   return ok_status();
 }
@@ -222,8 +153,8 @@ Status run(int argc, char** argv) {
   for (int64_t i = 0; i < s.repeat; ++i) {
     for (const bool compressed : {false, true}) {
       if (compressed && kv.empty()) continue;
-      PF_ASSIGN(const Times t, run_once(*core, model, s, compressed ? kv : KvOptions{},
-                                        1000 + static_cast<uint64_t>(i)));
+      PF_ASSIGN(const AnswerTimes t, run_once(*core, model, s, compressed ? kv : KvOptions{},
+                                              1000 + static_cast<uint64_t>(i)));
       print(s, t, compressed ? kv : KvOptions{});
     }
   }

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BASE = {"base"}
 MAY_INCLUDE = {
     "base": set(),
+    "net": BASE,
     "kernels": BASE,
     "kv": BASE,
     "formats": BASE,
@@ -30,9 +31,9 @@ MAY_INCLUDE = {
     "api": BASE | {"model", "engine", "text", "grammar", "formats", "kv", "calc", "backend"},
     "quantize": BASE | {"api", "model", "engine", "text", "formats", "kv", "backend"},
     "eval": BASE | {"report", "api", "model", "engine", "text", "formats", "kv", "backend"},
-    "bench": BASE | {"report", "api", "model", "engine", "kv", "backend"},
+    "bench": BASE | {"net", "kernels", "report", "api", "model", "engine", "kv", "backend"},
     "server": BASE | {"engine", "text", "grammar", "kv", "calc", "api"},
-    "cli": BASE | {"kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "eval", "bench", "report",
+    "cli": BASE | {"net", "kernels", "kv", "formats", "text", "calc", "backend", "model", "engine", "api", "quantize", "eval", "bench", "report",
                     "server"},
 }
 # Plain-data headers that may be included from further away.

@@ -5,11 +5,35 @@ import {bytes, count, describe, element, parseBytes} from './format.js';
 const $ = id => document.getElementById(id);
 const kTypes = ['auto', 'float32', 'float16', 'bfloat16', 'fp8_e4m3', 'fp8_e5m2', 'int8', 'int4'];
 
+const kGgmlTypes = ['auto', 'f32', 'f16', 'bf16', 'q8_0', 'q5_1', 'q5_0', 'q4_1', 'q4_0', 'iq4_nl'];
+
+// The types of the chosen engine; the choice stays where it is among them.
+function offerTypes(engine) {
+  const types = engine === 'llama.cpp' ? kGgmlTypes : kTypes;
+  for (const [id, first] of [['k-dtype', 'auto'], ['k-dtype-v', 'as keys']]) {
+    const chosen = $(id).value;
+    $(id).replaceChildren(...types.map(t => new Option(t === 'auto' ? first : t)));
+    if (types.includes(chosen)) $(id).value = chosen;
+  }
+}
+
+// Fields that are left to the calculator where they are empty.
+const kNumbers = {'k-shared': 'shared_prefix', 'k-block': 'block_size', 'k-chunk': 'max_num_batched_tokens', 'k-ranks': 'tensor_parallel_size'};
+
 function request() {
-  const body = {
-    tokens: Number($('k-tokens').value), prompt_tokens: Number($('k-prompt').value),
-    sequences: Number($('k-sequences').value), engine: $('k-engine').value,
-  };
+  const body = {prompt_tokens: Number($('k-prompt').value), engine: $('k-engine').value};
+  const lengths = $('k-lengths').value.split(/[\s,]+/).filter(Boolean).map(Number);
+  if (lengths.length) {
+    body.lengths = lengths;
+  } else {
+    body.tokens = Number($('k-tokens').value);
+    body.sequences = Number($('k-sequences').value);
+  }
+  for (const [id, name] of Object.entries(kNumbers)) {
+    if ($(id).value !== '') body[name] = Number($(id).value);
+  }
+  if ($('k-weights').value.trim()) body.weight_format = $('k-weights').value.trim();
+  if ($('k-dtype-v').value !== 'as keys') body.kv_cache_dtype_v = $('k-dtype-v').value;
   const config = $('k-config').value.trim();
   if (config) {
     try {
@@ -24,6 +48,7 @@ function request() {
   if (body.engine === 'pagefold' && $('k-policy').value !== 'full') {
     body.kv = {policy: $('k-policy').value};
     if (!$('k-budget').disabled) body.kv.budget = Number($('k-budget').value);
+    if ($('k-interval').value !== '') body.kv.interval = Number($('k-interval').value);
   }
   if ($('k-memory').value.trim()) {
     body.memory_bytes = parseBytes($('k-memory').value);
@@ -44,6 +69,7 @@ function facts(r) {
     ['Peak', most + bytes(r.kv.peak_bytes)],
   ];
   if (r.kv.state_bytes > 0) rows.push(['States', bytes(r.kv.state_bytes)]);
+  if (r.kv.draft_bytes_per_token > 0) rows.push(['Draft heads, a token', bytes(r.kv.draft_bytes_per_token)]);
   if (r.weights_bytes !== null) rows.push(['Weights', `${bytes(r.weights_bytes)}${r.weights_exact ? '' : ', estimated'}`]);
   if (r.activations_bytes !== null) rows.push(['Activations', `about ${bytes(r.activations_bytes)}`]);
   if (r.fits) {
@@ -55,15 +81,16 @@ function facts(r) {
 }
 
 export async function startCalculator(policies) {
-  for (const t of kTypes) $('k-dtype').append(new Option(t));
+  offerTypes('pagefold');
   for (const p of policies) $('k-policy').append(new Option(p.name));
   const refresh = () => {
     const own = $('k-engine').value === 'pagefold';
     $('k-policy').disabled = !own;
+    $('k-interval').disabled = !own || $('k-policy').value === 'full';
     $('k-budget').disabled = !own || !policies.find(p => p.name === $('k-policy').value)?.budget;
   };
   $('k-policy').addEventListener('change', refresh);
-  $('k-engine').addEventListener('change', refresh);
+  $('k-engine').addEventListener('change', () => { offerTypes($('k-engine').value); refresh(); });
   refresh();
   $('calc-form').addEventListener('submit', async e => {
     e.preventDefault();

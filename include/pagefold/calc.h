@@ -49,7 +49,10 @@ struct CalcRequest {
   int kv_cache_group = 0;
   std::string weight_format = "auto";  // of weights that are sized from a configuration
   std::string mla = "latent";          // latent, packed_fp8, expanded
-  int64_t state_snapshots = 0;         // copies of recurrent states kept beside the running one
+  std::string index_dtype = "auto";    // of the keys of a sparse attention's indexer; auto: as keys
+  std::string state_dtype = "float32";  // of recurrent states; their convolutions have 16 bits
+  bool draft_layers = false;            // count the layers of draft heads, too
+  int64_t state_snapshots = 0;          // copies of recurrent states kept beside the running one
   int64_t block_size = 16;
   int64_t context_padding = 32;  // llama.cpp: its context is a multiple of this
   int64_t tensor_parallel_size = 1;
@@ -71,7 +74,9 @@ struct CalcKv {
   uint64_t reserved_bytes = 0;        // what the scheduler counts before it admits them
   uint64_t full_attention_bytes = 0;  // ideal, if windows were ignored
   uint64_t state_bytes = 0;           // recurrent states, not in the figures above
-  int64_t compactions = 0;            // of the first sequence
+  uint64_t draft_bytes_per_token =
+      0;                    // draft heads: in the figures above where they were asked for
+  int64_t compactions = 0;  // of the first sequence
   bool exact = true;  // false: steady and peak are upper bounds, as scores decide what is kept
 };
 struct CalcGroup {

@@ -43,6 +43,13 @@ class Reader {
     out = v->get<std::string>();
     return ok_status();
   }
+  Status boolean(const char* key, bool& out) {
+    const Json* v = take(key);
+    if (v == nullptr) return ok_status();
+    if (!v->is_boolean()) return wrong(key, "true or false", *v);
+    out = v->get<bool>();
+    return ok_status();
+  }
   const Json* object(const char* key) { return take(key); }
   Status wrong(const char* key, std::string_view expected, const Json& got) const {
     return bad_input("{}{}: must be {}, not {}", prefix_, key, expected, json_kind(got));
@@ -135,6 +142,7 @@ Json kv_json(const CalcKv& kv) {
           {"reserved_bytes", kv.reserved_bytes},
           {"full_attention_bytes", kv.full_attention_bytes},
           {"state_bytes", kv.state_bytes},
+          {"draft_bytes_per_token", kv.draft_bytes_per_token},
           {"compactions", kv.compactions},
           {"exact", kv.exact}};
 }
@@ -181,6 +189,9 @@ absl::StatusOr<CalcRequest> calc_request_from_json(std::string_view text) {
   q.kv_cache_group = static_cast<int>(group == 0 || group == 32 ? group : -1);
   PF_TRY(r.text("weight_format", q.weight_format));
   PF_TRY(r.text("mla", q.mla));
+  PF_TRY(r.text("index_dtype", q.index_dtype));
+  PF_TRY(r.text("state_dtype", q.state_dtype));
+  PF_TRY(r.boolean("draft_layers", q.draft_layers));
   PF_TRY(r.integer("state_snapshots", q.state_snapshots));
   PF_TRY(r.integer("block_size", q.block_size));
   PF_TRY(r.integer("context_padding", q.context_padding));
@@ -262,6 +273,9 @@ std::string calc_result_to_text(const CalcResult& c) {
   out += size_line("KV steady", c.kv.steady_bytes, bound);
   out += size_line("KV peak", c.kv.peak_bytes, bound);
   if (c.kv.state_bytes > 0) out += size_line("states", c.kv.state_bytes);
+  if (c.kv.draft_bytes_per_token > 0) {
+    out += size_line("draft heads, a token", c.kv.draft_bytes_per_token);
+  }
   if (c.weights_bytes) {
     out += size_line("weights", *c.weights_bytes,
                      c.weights_exact ? "exact" : "of the dims, " + c.weight_format);

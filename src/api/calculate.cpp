@@ -95,6 +95,11 @@ Result<calc::CacheTypes> cache_types(const CalcRequest& r, EngineRules rules,
     return bad_input("mla: '{}' is none of latent, packed_fp8, expanded", calc::shown(r.mla));
   }
   t.snapshots = r.state_snapshots;
+  if (r.index_dtype != "auto") {
+    PF_ASSIGN(t.index, calc::parse_kv_type(r.index_dtype, rules));
+  }
+  PF_ASSIGN(const DType state, parse_dtype(r.state_dtype));
+  t.state_bytes = static_cast<int64_t>(dtype_bits(state) / 8);
   PF_TRY(calc::check_types(model, t));
   return t;
 }
@@ -340,7 +345,9 @@ void add_notes(const Job& job, CalcResult& out) {
   const calc::Model& m = job.source.model;
   for (const std::string& note : m.notes) out.notes.push_back(note);
   if (m.draft_layers > 0) {
-    out.notes.push_back(fmt::format("{} layer(s) of draft heads are not counted", m.draft_layers));
+    out.notes.push_back(fmt::format("{} layer(s) of draft heads, {} bytes a token, are {}counted",
+                                    m.draft_layers, out.kv.draft_bytes_per_token,
+                                    job.request.draft_layers ? "" : "not "));
   }
   const int64_t ranks = job.request.tensor_parallel_size;
   if (ranks > 1) {
@@ -382,6 +389,9 @@ absl::StatusOr<CalcResult> calculate(const CalcRequest& request) {
   for (const calc::LayerGroup& g : m.groups) {
     job.groups.push_back(calc::on_one_rank(g, request.tensor_parallel_size));
   }
+  const calc::LayerGroup draft =
+      calc::on_one_rank(calc::draft_group(m), request.tensor_parallel_size);
+  if (request.draft_layers && draft.layers > 0) job.groups.push_back(draft);
   job.pools = calc_pools(job.groups, job.types, static_cast<int>(request.block_size));
   set_lengths(job);
 
@@ -401,6 +411,8 @@ absl::StatusOr<CalcResult> calculate(const CalcRequest& request) {
   out.policy = policy == request.kv.end() ? "full" : policy->second;
   out.tensor_parallel_size = request.tensor_parallel_size;
   PF_TRY(set_kv(job, out));
+  const Checked drafts = Checked(calc::layer_token_bytes(draft, job.types)) * draft.layers;
+  PF_ASSIGN(out.kv.draft_bytes_per_token, drafts.get("KV bytes of draft heads"));
   PF_TRY(set_weights(job, out));
   if (const auto budget = kv_budget(job, out)) PF_TRY(set_fits(job, *budget, out));
   out.formula = total_formula(job, out);

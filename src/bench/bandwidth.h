@@ -51,7 +51,9 @@ class Arena {
   std::byte* data_;
 };
 
-// GB/s of a plain sequential read of the arena by all threads of the pool.
+// A plain sequential read of the arena by all threads of the pool ...
+void read_arena(ThreadPool& pool, const Arena& arena);
+// ... and its GB/s.
 Rate read_bandwidth(ThreadPool& pool, const Arena& arena);
 
 }  // namespace pagefold::bench

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/percentile.h"
 #include "base/random.h"
 #include "bench/bandwidth.h"
 #include "bench/stream_client.h"
@@ -23,7 +24,7 @@ constexpr int64_t kMostRequests = 4096;  // each has a thread while it runs
 
 struct Target {
   std::string name, model;
-  ServerUrl url;
+  std::string url;  // what paths are put behind
 };
 
 struct LoadRow {
@@ -76,9 +77,9 @@ Result<Target> find_target(const std::string& word, const LoadOptions& o) {
   const size_t scheme = word.find("://");
   const bool named = eq != std::string::npos && eq < scheme;
   t.name = named ? word.substr(0, eq) : word;
-  PF_ASSIGN(t.url, parse_server_url(named ? word.substr(eq + 1) : word));
+  PF_ASSIGN(t.url, server_base(named ? word.substr(eq + 1) : word));
   t.model = o.model;
-  PF_ASSIGN(const std::string models, fetch(t.url, "/v1/models", o.api_key));
+  PF_ASSIGN(const std::string models, fetch(t.url + "/v1/models", o.api_key));
   if (!t.model.empty()) return t;
   const auto json = parse_json(models);
   if (json.ok() && json->is_object() && json->contains("data") && (*json)["data"].is_array() &&
@@ -87,7 +88,7 @@ Result<Target> find_target(const std::string& word, const LoadOptions& o) {
     t.model = (*json)["data"][0]["id"].get<std::string>();
     return t;
   }
-  return bad_data("{}: /v1/models lists no model; name one with --model", t.url.text);
+  return bad_data("{}: /v1/models lists no model; name one with --model", t.url);
 }
 
 void add_answer(const StreamAnswer& a, LoadRow& row) {
@@ -123,7 +124,7 @@ LoadRow drive(const Target& target, const LoadOptions& o, double rate) {
     const double wait = due - seconds();
     if (wait > 0) std::this_thread::sleep_for(std::chrono::duration<double>(wait));
     threads.emplace_back([&, i] {
-      const auto answer = stream_completion(target.url, "/v1/completions", body_of(target, o, i),
+      const auto answer = stream_completion(target.url + "/v1/completions", body_of(target, o, i),
                                             o.api_key, o.timeout_s);
       std::lock_guard lock(mutex);
       if (answer.ok()) return add_answer(*answer, row);
@@ -138,13 +139,18 @@ LoadRow drive(const Target& target, const LoadOptions& o, double rate) {
   return row;
 }
 
+// Milliseconds of a percentile; 0 of none, when every request failed.
+double ms_at(const std::vector<double>& seconds, double p) {
+  return seconds.empty() ? 0 : 1e3 * percentile(seconds, p);
+}
+
 Json spread(const std::vector<double>& v) {
   double sum = 0;
   for (const double x : v) sum += x;
   return {{"mean", v.empty() ? 0 : 1e3 * sum / static_cast<double>(v.size())},
-          {"p50", 1e3 * quantile(v, 0.5)},
-          {"p90", 1e3 * quantile(v, 0.9)},
-          {"p99", 1e3 * quantile(v, 0.99)}};
+          {"p50", ms_at(v, 0.5)},
+          {"p90", ms_at(v, 0.9)},
+          {"p99", ms_at(v, 0.99)}};
 }
 
 Json row_json(const LoadRow& r) {
@@ -179,15 +185,11 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
   for (const LoadRow& r : rows) {
     table.rows.push_back(
         {r.server, fmt::format("{:g}", r.rate), std::to_string(r.failed),
-         fmt::format("{:.1f}", r.tokens_per_s()),
-         fmt::format("{:.0f}", 1e3 * quantile(r.ttft, 0.5)),
-         fmt::format("{:.0f}", 1e3 * quantile(r.ttft, 0.9)),
-         fmt::format("{:.1f}", 1e3 * quantile(r.gaps, 0.5)),
-         fmt::format("{:.1f}", 1e3 * quantile(r.gaps, 0.99)),
-         fmt::format("{:.0f}", 1e3 * quantile(r.e2e, 0.5)),
+         fmt::format("{:.1f}", r.tokens_per_s()), fmt::format("{:.0f}", ms_at(r.ttft, 0.5)),
+         fmt::format("{:.0f}", ms_at(r.ttft, 0.9)), fmt::format("{:.1f}", ms_at(r.gaps, 0.5)),
+         fmt::format("{:.1f}", ms_at(r.gaps, 0.99)), fmt::format("{:.0f}", ms_at(r.e2e, 0.5)),
          r.has_kv ? fmt::format("{:.2f}", static_cast<double>(r.kv_peak_bytes) / (1 << 20)) : ""});
-    const double y[3] = {1e3 * quantile(r.ttft, 0.5), 1e3 * quantile(r.gaps, 0.5),
-                         r.tokens_per_s()};
+    const double y[3] = {ms_at(r.ttft, 0.5), ms_at(r.gaps, 0.5), r.tokens_per_s()};
     for (size_t i = 0; i < 3; ++i) {
       series[r.server][i].name = r.server;
       series[r.server][i].points.push_back({.x = r.rate, .y = y[i]});
@@ -215,8 +217,8 @@ std::string text(const std::vector<LoadRow>& rows) {
   for (const LoadRow& r : rows) {
     out += fmt::format(
         "{:<24} {:>6g} {:>6} {:>9.1f} {:>7.0f} ms {:>7.0f} ms {:>6.1f} ms {:>6.1f} ms {:>11}\n",
-        r.server, r.rate, r.failed, r.tokens_per_s(), 1e3 * quantile(r.ttft, 0.5),
-        1e3 * quantile(r.ttft, 0.9), 1e3 * quantile(r.gaps, 0.5), 1e3 * quantile(r.gaps, 0.99),
+        r.server, r.rate, r.failed, r.tokens_per_s(), ms_at(r.ttft, 0.5), ms_at(r.ttft, 0.9),
+        ms_at(r.gaps, 0.5), ms_at(r.gaps, 0.99),
         r.has_kv ? fmt::format("{:.2f}", static_cast<double>(r.kv_peak_bytes) / (1 << 20)) : "-");
     if (!r.first_error.empty()) out += "    first error: " + r.first_error + "\n";
   }
@@ -224,15 +226,6 @@ std::string text(const std::vector<LoadRow>& rows) {
 }
 
 }  // namespace
-
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
-}
 
 Result<BenchReport> run_load(const LoadOptions& o) {
   if (o.requests < 1 || o.requests > kMostRequests) {
@@ -246,7 +239,7 @@ Result<BenchReport> run_load(const LoadOptions& o) {
   std::vector<LoadRow> rows;
   for (const Target& target : targets) {
     // One request that does not count: whatever a server does at its first.
-    const auto warm = stream_completion(target.url, "/v1/completions", body_of(target, o, -1),
+    const auto warm = stream_completion(target.url + "/v1/completions", body_of(target, o, -1),
                                         o.api_key, o.timeout_s);
     if (!warm.ok()) return with_context(warm.status(), target.name);
     for (const double rate : o.rates) {

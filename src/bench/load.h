@@ -29,7 +29,4 @@ struct LoadOptions {
 // kUnavailable: a server cannot be reached. Requests that fail are counted, not fatal.
 Result<BenchReport> run_load(const LoadOptions& options);
 
-// The q-quantile, 0 <= q <= 1, by linear interpolation; 0 of nothing. Exposed for tests.
-double quantile(std::vector<double> values, double q);
-
 }  // namespace pagefold::bench

@@ -9,7 +9,7 @@
 
 #include "api/engine_setup.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "bench/answers.h"
 #include "bench/bandwidth.h"
 #include "bench/cached_step.h"
 #include "bench/local_report.h"
@@ -19,6 +19,7 @@ namespace pagefold::bench {
 namespace {
 
 constexpr size_t kReadBytes = size_t{256} << 20;  // far beyond the caches
+constexpr int64_t kPromptRows = 512;              // most of a step
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -63,14 +64,45 @@ Result<LocalRow> time_steps(LoadedModel& model, StageTimes& times, const StepSpe
   return row;
 }
 
+// The kernels on the shapes of a model whose matrices are `matrices`, deep in the longest context.
+KernelOptions kernel_options(const LocalOptions& o, const ModelShape& s, int threads,
+                             const std::vector<MatrixDims>& matrices) {
+  KernelOptions k;
+  k.n_heads = s.n_heads;
+  k.n_kv_heads = s.n_kv_heads;
+  k.head_dim = s.head_dim;
+  k.hidden = static_cast<int>(s.hidden);
+  for (const MatrixDims& dims : matrices) {
+    if (dims.first == s.vocab_size) continue;  // embeddings, output head
+    k.matrices.push_back(dims);
+    k.ffn = std::max(k.ffn, dims.second);
+  }
+  k.threads = threads;
+  k.isa = o.engine.isa;
+  k.context = *std::max_element(o.contexts.begin(), o.contexts.end());
+  k.rows = {1};
+  const auto batch = *std::max_element(o.batches.begin(), o.batches.end());
+  for (const int64_t rows : {batch, std::min(o.prompt, kPromptRows)}) {
+    if (rows > k.rows.back()) k.rows.push_back(static_cast<int>(rows));
+  }
+  k.repeat = o.repeat;
+  return k;
+}
+
 Status add_steps(const LocalOptions& o, const std::string& type, LocalMeasurements& out) {
   EngineOptions engine = o.engine;
   engine.kv_cache_dtype = type;
   StageTimes times;
-  PF_ASSIGN(LoadedModel model, load_model(engine, {}, [&times](std::unique_ptr<Backend> b) {
-              return time_backend(std::move(b), times);
+  std::vector<MatrixDims> matrices;
+  PF_ASSIGN(LoadedModel model, load_model(engine, {}, [&](std::unique_ptr<Backend> b) {
+              return time_backend(std::move(b), times, matrices);
             }));
   out.model = model.name;
+  if (o.roofline && out.kernels.rows.empty()) {
+    if (o.progress) o.progress("kernels");
+    PF_ASSIGN(out.kernels,
+              measure_kernels(kernel_options(o, model.network->shape(), out.threads, matrices)));
+  }
   const std::string name(dtype_name(model.kv.k));
   const auto add = [&](const std::string& test, const StepSpec& spec) -> Status {
     if (spec.len + spec.rows > model.network->shape().context_length &&
@@ -90,7 +122,7 @@ Status add_steps(const LocalOptions& o, const std::string& type, LocalMeasuremen
       PF_TRY(add("decode", {.len = context, .batch = static_cast<int>(batch)}));
     }
   }
-  const int rows = static_cast<int>(std::min<int64_t>(o.prompt, 512));
+  const int rows = static_cast<int>(std::min(o.prompt, kPromptRows));
   PF_TRY(add("prefill", {.len = 0, .rows = rows}));
   for (const int64_t context : o.contexts) PF_TRY(add("prefill", {.len = context, .rows = rows}));
   return ok_status();
@@ -98,23 +130,8 @@ Status add_steps(const LocalOptions& o, const std::string& type, LocalMeasuremen
 
 Result<LocalRow> one_answer(EngineCore& core, int64_t vocab, const LocalOptions& o,
                             const KvOptions& kv) {
-  Request r;
-  r.id = "bench";
-  r.kv = kv;
-  for (int64_t i = 0; i < o.prompt; ++i) {
-    r.tokens.push_back(
-        static_cast<int32_t>(uniform01(1, static_cast<uint64_t>(i)) * static_cast<double>(vocab)));
-  }
-  r.sampling.temperature = 0;
-  r.sampling.max_tokens = o.tokens;
-  r.sampling.ignore_eos = true;
-  PF_ASSIGN(const std::shared_ptr<Generation> g, core.submit(std::move(r)));
-  std::vector<TokenEvent> events;
-  while (g->poll(events)) g->wait();
-  const GenerationResult& result = g->result();
-  if (result.reason != FinishReason::length) {
-    return bad_data("an answer ended early: {}", result.error);
-  }
+  PF_ASSIGN(const AnswerTimes times, time_answers(core, vocab, {o.prompt, o.tokens, 1, kv}));
+  const GenerationResult& result = times.first;
   LocalRow row;
   row.test = "answer";
   row.policy = result.kv.policy;

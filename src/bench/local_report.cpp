@@ -85,6 +85,82 @@ std::string stages_text(const LocalRow& r, const LocalMeasurements& m) {
   return out;
 }
 
+double of(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+Json kernels_json(const LocalMeasurements& m) {
+  Json rows = Json::array();
+  for (const KernelRow& r : m.kernels.rows) {
+    rows.push_back(
+        {{"kernel", r.kernel},
+         {"type", r.type},
+         {"rows", r.rows},
+         {"context", r.context},
+         {"ms", r.ms},
+         {"bytes", r.bytes},
+         {"ops", r.ops},
+         {"gb_per_s", r.gb_per_s()},
+         {"gops", r.gops()},
+         {"share_of_bandwidth", r.cached ? Json() : Json(of(r.gb_per_s(), m.read_gb_per_s))},
+         {"share_of_peak", r.peak_gops > 0 ? Json(of(r.gops(), r.peak_gops)) : Json()}});
+  }
+  const Peaks& p = m.kernels.peaks;
+  return {
+      {"isa", m.kernels.isa},
+      {"peak_gops", {{"float32", p.f32.wall}, {"bfloat16", p.bf16.wall}, {"int8", p.int8.wall}}},
+      {"rows", std::move(rows)}};
+}
+
+// The cells of a kernel's line; empty where a figure says nothing.
+std::vector<std::string> kernel_cells(const KernelRow& r, const LocalMeasurements& m) {
+  return {r.kernel,
+          r.type,
+          std::to_string(r.rows),
+          r.context > 0 ? std::to_string(r.context) : "",
+          fmt::format("{:.3f}", r.ms),
+          fmt::format("{:.1f}", r.bytes / (1 << 20)),
+          fmt::format("{:.1f}", r.gb_per_s()),
+          r.cached ? "" : fmt::format("{:.0f} %", 100 * of(r.gb_per_s(), m.read_gb_per_s)),
+          fmt::format("{:.1f}", r.gops()),
+          r.peak_gops > 0 ? fmt::format("{:.0f} %", 100 * of(r.gops(), r.peak_gops)) : ""};
+}
+const std::vector<std::string> kKernelHead = {"kernel", "type",       "rows", "context",
+                                              "ms",     "MiB",        "GB/s", "of the memory",
+                                              "Gop/s",  "of the peak"};
+
+std::string kernels_text(const LocalMeasurements& m) {
+  const Peaks& p = m.kernels.peaks;
+  std::string out = fmt::format(
+      "\nkernels ({}): memory is read at {:.1f} GB/s; at most {:.0f} Gop/s float32, {:.0f} "
+      "bfloat16, "
+      "{:.0f} int8 (a multiply-add is two)\n",
+      m.kernels.isa, m.read_gb_per_s, p.f32.wall, p.bf16.wall, p.int8.wall);
+  const auto line = [&](const std::vector<std::string>& c) {
+    out += fmt::format("{:<19} {:<30} {:>5} {:>8} {:>9} {:>7} {:>7} {:>13} {:>8} {:>11}\n", c[0],
+                       c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9]);
+  };
+  line(kKernelHead);
+  for (const KernelRow& r : m.kernels.rows) line(kernel_cells(r, m));
+  return out + "Kernels without a share of the memory work on rows that lie in the caches.\n";
+}
+
+void kernels_html(const LocalMeasurements& m, report::Page& page) {
+  if (m.kernels.rows.empty()) return;
+  const Peaks& p = m.kernels.peaks;
+  page.heading("Every kernel by itself");
+  page.paragraph(
+      fmt::format("{} kernels on the model's shapes, over weights and caches beyond the "
+                  "processor's own. Memory "
+                  "is read at {:.1f} GB/s; the processor does at most {:.0f} Gop/s in float32, "
+                  "{:.0f} in bfloat16, "
+                  "{:.0f} in int8, a multiply-add being two.",
+                  m.kernels.isa, m.read_gb_per_s, p.f32.wall, p.bf16.wall, p.int8.wall));
+  report::Table table;
+  table.head = kKernelHead;
+  table.text_columns = 2;
+  for (const KernelRow& r : m.kernels.rows) table.rows.push_back(kernel_cells(r, m));
+  page.table(table);
+}
+
 std::string html(const LocalMeasurements& m) {
   report::Page page("pagefold bench");
   page.paragraph(fmt::format("{} on {}, {} threads; memory is read at {:.1f} GB/s.", m.model,
@@ -129,6 +205,7 @@ std::string html(const LocalMeasurements& m) {
     stages.rows.push_back(std::move(cells));
   }
   page.table(stages);
+  kernels_html(m, page);
   return page.html();
 }
 
@@ -138,12 +215,14 @@ BenchReport local_report(const LocalMeasurements& m, bool roofline) {
   BenchReport out;
   Json rows = Json::array();
   for (const LocalRow& r : m.rows) rows.push_back(row_json(r, m));
-  out.json = dump_json(
-      {{"machine",
-        {{"description", m.machine}, {"threads", m.threads}, {"read_gb_per_s", m.read_gb_per_s}}},
-       {"model", m.model},
-       {"command", m.command},
-       {"rows", std::move(rows)}});
+  Json json = {
+      {"machine",
+       {{"description", m.machine}, {"threads", m.threads}, {"read_gb_per_s", m.read_gb_per_s}}},
+      {"model", m.model},
+      {"command", m.command},
+      {"rows", std::move(rows)}};
+  if (!m.kernels.rows.empty()) json["kernels"] = kernels_json(m);
+  out.json = dump_json(json);
   out.text = fmt::format("{}, {}, {} threads, memory is read at {:.1f} GB/s\n\n", m.model,
                          m.machine, m.threads, m.read_gb_per_s);
   out.text += fmt::format("{:<8} {:<14} {:<9} {:>5} {:>8} {:>10} {:>10} {:>8} {:>9}\n", "test",
@@ -152,6 +231,7 @@ BenchReport local_report(const LocalMeasurements& m, bool roofline) {
     out.text += row_text(r, m);
     if (roofline && r.test != "answer") out.text += stages_text(r, m);
   }
+  if (!m.kernels.rows.empty()) out.text += kernels_text(m);
   out.html = html(m);
   return out;
 }

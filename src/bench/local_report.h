@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/kernel_roofline.h"
 #include "bench/local.h"
 #include "bench/timed_backend.h"
 
@@ -30,6 +31,7 @@ struct LocalMeasurements {
   int threads = 1;
   double read_gb_per_s = 0;  // measured in the same run
   std::vector<LocalRow> rows;
+  KernelTimes kernels;  // empty: not asked for
 };
 
 BenchReport local_report(const LocalMeasurements& m, bool roofline);

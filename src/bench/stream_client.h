@@ -1,4 +1,4 @@
-// One streamed completion of an OpenAI server over plain HTTP, with the time of every piece.
+// One streamed completion of an OpenAI server over HTTP, with the time of every piece.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,8 @@
 
 namespace pagefold::bench {
 
-struct ServerUrl {
-  std::string text, host, port, path;  // path: before /v1, without a slash at its end
-};
-// http://HOST[:PORT][/PATH], with or without /v1 at the end.
-Result<ServerUrl> parse_server_url(std::string_view url);
+// "http://HOST[:PORT][/PATH]" without "/v1" and slashes at its end: what paths are put behind.
+Result<std::string> server_base(std::string_view url);
 
 struct StreamAnswer {
   std::vector<double> piece_s;  // since the request was sent, of each event with text
@@ -26,31 +23,11 @@ struct StreamAnswer {
 };
 
 // POSTs `body` (JSON with "stream": true) and reads the answer to its end. Blocks.
-// kUnavailable: no connection; kFailedPrecondition: the server's own refusal, with its message.
-Result<StreamAnswer> stream_completion(const ServerUrl& server, std::string_view path,
-                                       std::string_view body, std::string_view api_key,
-                                       double timeout_s);
-// The body of GET path; for /v1/models.
-Result<std::string> fetch(const ServerUrl& server, std::string_view path, std::string_view api_key);
-
-// What came of an HTTP answer so far: head, then body pieces. Exposed for tests.
-class HttpAnswer {
- public:
-  // Takes bytes in the order they came; body bytes without their framing are appended to `body`.
-  // kDataLoss: no HTTP.
-  Status feed(std::string_view bytes, std::string& body);
-  int status() const { return status_; }
-  bool done() const { return done_; }
-  // The connection was closed: true when nothing is missing.
-  bool end() const { return done_ || (status_ != 0 && !chunked_ && left_ < 0); }
-
- private:
-  Status read_head();
-  Status read_chunks(std::string& body);
-  std::string in_;
-  int status_ = 0;
-  bool chunked_ = false, done_ = false;
-  int64_t left_ = -1;  // of the body, or of the chunk; -1: to the end, or a size line comes
-};
+// kUnavailable: no connection, or it was cut; kFailedPrecondition: the server's own refusal, with
+// its message; kDeadlineExceeded: it took longer than timeout_s.
+Result<StreamAnswer> stream_completion(const std::string& url, std::string_view body,
+                                       std::string_view api_key, double timeout_s);
+// The body of a GET.
+Result<std::string> fetch(const std::string& url, std::string_view api_key);
 
 }  // namespace pagefold::bench

@@ -1,5 +1,6 @@
 #include "bench/timed_backend.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,8 +12,8 @@ namespace {
 
 class TimedBackend final : public Backend {
  public:
-  TimedBackend(std::unique_ptr<Backend> inner, StageTimes& times)
-      : inner_(std::move(inner)), times_(times) {}
+  TimedBackend(std::unique_ptr<Backend> inner, StageTimes& times, std::vector<MatrixDims>& matrices)
+      : inner_(std::move(inner)), times_(times), shapes_(matrices) {}
 
   // --- what is timed ---
   Result<MatrixId> load_matrix(std::span<const MatrixSource* const> parts) override {
@@ -21,6 +22,9 @@ class TimedBackend final : public Backend {
     const auto i = static_cast<size_t>(id.id);
     if (matrix_bytes_.size() <= i) matrix_bytes_.resize(i + 1);
     matrix_bytes_[i] = static_cast<double>(inner_->weight_bytes() - before);
+    MatrixDims dims{0, static_cast<int>(parts.front()->n_in())};
+    for (const MatrixSource* part : parts) dims.first += static_cast<int>(part->n_out());
+    if (std::find(shapes_.begin(), shapes_.end(), dims) == shapes_.end()) shapes_.push_back(dims);
     return id;
   }
   void embed(std::span<const int32_t> tokens, MatrixId table, float scale, BufferId out) override {
@@ -134,6 +138,7 @@ class TimedBackend final : public Backend {
 
   std::unique_ptr<Backend> inner_;
   StageTimes& times_;
+  std::vector<MatrixDims>& shapes_;
   std::vector<double> matrix_bytes_;
   int block_size_ = 16;
 };
@@ -146,8 +151,9 @@ std::string_view stage_name(size_t stage) {
   return kNames[stage];
 }
 
-std::unique_ptr<Backend> time_backend(std::unique_ptr<Backend> inner, StageTimes& times) {
-  return std::make_unique<TimedBackend>(std::move(inner), times);
+std::unique_ptr<Backend> time_backend(std::unique_ptr<Backend> inner, StageTimes& times,
+                                      std::vector<MatrixDims>& matrices) {
+  return std::make_unique<TimedBackend>(std::move(inner), times, matrices);
 }
 
 }  // namespace pagefold::bench

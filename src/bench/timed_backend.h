@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "bench/made_matrices.h"
 
 namespace pagefold::bench {
 
@@ -20,7 +21,9 @@ struct StageTime {
 };
 using StageTimes = std::array<StageTime, kStages>;
 
-// Makes the backend a timed one. Times are added to `times`, which outlives it.
-std::unique_ptr<Backend> time_backend(std::unique_ptr<Backend> inner, StageTimes& times);
+// Makes the backend a timed one. Times are added to `times`, which outlives it; outputs and inputs
+// of each matrix that is loaded to `matrices`, each shape once.
+std::unique_ptr<Backend> time_backend(std::unique_ptr<Backend> inner, StageTimes& times,
+                                      std::vector<MatrixDims>& matrices);
 
 }  // namespace pagefold::bench

@@ -46,9 +46,12 @@ std::string row_formula(const KvType& t, int64_t dim, int64_t group) {
   return out;
 }
 
+// Of the keys by which sparse attention picks what it reads.
+const KvType& index_type(const CacheTypes& t) { return t.index ? *t.index : t.k; }
+
 // Keys and queries share a layout in a latent: it is one vector in the type of keys.
 uint64_t mla_token_bytes(const LayerGroup& g, const CacheTypes& t) {
-  const uint64_t index = g.index_dim > 0 ? t.k.row_bytes(g.index_dim, t.group) : 0;
+  const uint64_t index = g.index_dim > 0 ? index_type(t).row_bytes(g.index_dim, t.group) : 0;
   switch (t.mla) {
     case MlaForm::packed_fp8:
       return static_cast<uint64_t>(g.latent + ceil_div(g.latent, 128) * 4 + g.rope * 2) + index;
@@ -72,7 +75,8 @@ std::string mla_formula(const LayerGroup& g, const CacheTypes& t) {
   } else {
     out = fmt::format("({})", row_formula(t.k, g.latent + g.rope, t.group));
   }
-  if (g.index_dim > 0) out = fmt::format("({} + {})", out, row_formula(t.k, g.index_dim, t.group));
+  if (g.index_dim > 0)
+    out = fmt::format("({} + {})", out, row_formula(index_type(t), g.index_dim, t.group));
   return out;
 }
 
@@ -130,6 +134,7 @@ Status check_types(const Model& model, const CacheTypes& types) {
             model.id);
       }
       if (types.mla == MlaForm::latent) PF_TRY(divides(types.k, g.latent + g.rope));
+      if (g.index_dim > 0) PF_TRY(divides(index_type(types), g.index_dim));
       continue;
     }
     PF_TRY(divides(types.k, g.k_dim));

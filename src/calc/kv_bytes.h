@@ -46,6 +46,7 @@ struct CacheTypes {
   KvType k, v;
   int64_t group = 0;
   MlaForm mla = MlaForm::latent;
+  std::optional<KvType> index;              // of the indexer's keys; absent: as k
   int64_t conv_bytes = 2, state_bytes = 4;  // an element of a fixed state
   int64_t snapshots = 0;                    // more copies of fixed states, for prefix reuse
 };

@@ -86,6 +86,15 @@ LayerGroup windowed_layers(LayerKind kind, int64_t layers, int64_t kv_heads, int
   return g;
 }
 
+LayerGroup draft_group(const Model& model) {
+  LayerGroup out;
+  for (const LayerGroup& g : model.groups) {
+    if (g.grows() && !g.windowed()) out = g;
+  }
+  out.layers = out.grows() && (out.kv_heads > 0 || out.latent > 0) ? model.draft_layers : 0;
+  return out;
+}
+
 Status check_model(const Model& m) {
   int64_t storing = 0, tables = 0;
   for (const LayerGroup& g : m.groups) {

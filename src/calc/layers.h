@@ -52,11 +52,15 @@ struct Model {
   bool tied_known = false;
   int64_t params = 0;  // as published or computed; 0: not known
   std::vector<LayerGroup> groups;
-  int64_t draft_layers = 0;  // multi-token prediction: not counted
+  int64_t draft_layers = 0;  // multi-token prediction; beside `groups`
   std::string stored_dtype;  // of the weights: "bfloat16"; empty: not said
   std::string not_run;       // why this engine does not run it; empty: it does, or not known
   std::vector<std::string> notes;
 };
+
+// The draft heads' layers, of the kind of the model's layers that see every token; layers: 0 where
+// there are none.
+LayerGroup draft_group(const Model& model);
 
 // Layers, heads and dims are positive and at most 2^20, windows 2^40, layers x heads 2^30. Errors
 // name the field.

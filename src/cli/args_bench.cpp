@@ -52,8 +52,9 @@ void add_local(CLI::App& app, bench::LocalOptions& o) {
   flag(app, "-n,--max-tokens", "tokens of whole answers, or with --serve; 0 = no whole answers",
        [&o](Text text) { return in_range(parse_integer(text), 0, int64_t{1} << 24, o.tokens); });
   integer(app, "--repeat", o.repeat, 1, 1000, "steps timed, whose median counts (default 7)");
-  switch_flag(app, "roofline", o.roofline,
-              "print each stage's time, bytes and share of the measured bandwidth");
+  switch_flag(
+      app, "roofline", o.roofline,
+      "time every kernel by itself too, and print shares of the measured bandwidth and peak");
 }
 
 void add_load(CLI::App& app, bench::LoadOptions& o) {
@@ -63,7 +64,8 @@ void add_load(CLI::App& app, bench::LoadOptions& o) {
          [&o](const std::vector<std::string>& urls) {
            for (const std::string& url : urls) o.urls.push_back(url);
          },
-         "[NAME=]http://HOST:PORT of an OpenAI server; may be repeated: all get the same requests")
+         "[NAME=]http[s]://HOST:PORT of an OpenAI server; may be repeated: all get the same "
+         "requests")
       ->take_all()
       ->expected(1)
       ->type_name("");

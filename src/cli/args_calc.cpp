@@ -59,6 +59,9 @@ void add_cache(CLI::App& app, CalcRequest& q) {
   integer(app, "--context-padding", q.context_padding, 1, 1 << 20,
           "llama.cpp: its context is a multiple of this (default 32)");
   word(app, "--mla", q.mla, {"latent", "packed_fp8", "expanded"}, "how latent attention is cached");
+  text_flag(app, "--index-dtype", q.index_dtype, "keys of a sparse attention's indexer");
+  word(app, "--state-dtype", q.state_dtype, {"float32", "bfloat16", "float16"}, "recurrent states");
+  switch_flag(app, "draft-layers", q.draft_layers, "count the layers of draft heads, too");
   integer(app, "--state-snapshots", q.state_snapshots, 0, 1 << 20,
           "copies of recurrent states kept beside the running one");
   integer(app, "--tensor-parallel-size,--tp", q.tensor_parallel_size, 1, 1 << 16,

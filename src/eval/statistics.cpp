@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/percentile.h"
 #include "base/random.h"
 
 namespace pagefold::eval {
@@ -20,16 +21,6 @@ double mean(std::span<const double> values) {
   double sum = 0;
   for (const double v : values) sum += v;
   return sum / static_cast<double>(values.size());
-}
-
-double percentile(std::vector<double> values, double p) {
-  if (values.empty()) return kNone;
-  const double rank = std::ceil(p * static_cast<double>(values.size()));
-  const auto index =
-      static_cast<size_t>(std::clamp(rank - 1, 0.0, static_cast<double>(values.size() - 1)));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
-                   values.end());
-  return values[index];
 }
 
 Interval bootstrap_mean(std::span<const double> units, std::span<const double> weights) {

@@ -9,8 +9,6 @@
 namespace pagefold::eval {
 
 double mean(std::span<const double> values);  // NaN of none
-// Nearest rank: the least value that a share `p` of all values does not exceed. NaN of none.
-double percentile(std::vector<double> values, double p);
 
 struct Interval {
   double low = 0, high = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/percentile.h"
 #include "eval/future.h"
 #include "eval/statistics.h"
 #include "eval/summary.h"

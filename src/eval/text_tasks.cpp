@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/kld.h"
 #include "base/log.h"
 #include "eval/future.h"
 #include "eval/run.h"
@@ -18,8 +19,6 @@ double log_sum_exp(const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum += std::exp(double{x[i]} - most);
   return most + std::log(sum);
 }
-
-int64_t top(const float* x, int64_t n) { return std::max_element(x, x + n) - x; }
 
 // The full cache at float32, of one sample.
 struct Reference {
@@ -164,9 +163,10 @@ class TextTask {
           if (!kld()) continue;
           const int64_t at = first + i - (settings_.prompt - 1);
           const float* full = reference.logits.data() + at * vocab;
-          kld_rows.push_back(
-              kld_of(full, reference.lse[static_cast<size_t>(at)], logits, lse, vocab));
-          agree += top(full, vocab) == top(logits, vocab) ? 1 : 0;
+          KldRow row;
+          row.add(full, logits, vocab);
+          kld_rows.push_back(row.kld());
+          agree += row.same_top() ? 1 : 0;
         }
       };
     } else {
@@ -198,16 +198,6 @@ class TextTask {
       out["lost_by_distance"] = lost_at;
     }
     return out;
-  }
-
-  static double kld_of(const float* full, double full_lse, const float* ours, double lse,
-                       int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const double a = double{full[i]} - full_lse;
-      sum += std::exp(a) * ((double{full[i]} - double{ours[i]}) - (full_lse - lse));
-    }
-    return sum;
   }
 
   // Tokens from the next row back to the newest one that a table has lost, mean over the tables;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/kld.h"
+#include "base/percentile.h"
 #include "quantize/tensor_output.h"
 
 namespace pagefold {
@@ -21,39 +23,6 @@ void normalise(std::vector<float>& x, const std::vector<float>& gamma, double ep
   }
 }
 
-// Of one row, over the slices so far: sums of exp(a), exp(a) (a - b) and exp(b), each relative to
-// the largest value seen.
-struct Row {
-  double most_a = -INFINITY, sum_a = 0, cross = 0;
-  double most_b = -INFINITY, sum_b = 0;
-  int64_t top_a = -1, top_b = -1;
-
-  void add(const float* a, const float* b, int64_t n, int64_t first) {
-    const auto raise = [&](const float* x, double& most, double& sum, double* second,
-                           int64_t& top) {
-      const float* best = std::max_element(x, x + n);
-      if (!(double{*best} > most)) return;
-      const double factor = std::isinf(most) ? 0 : std::exp(most - double{*best});
-      sum *= factor;
-      if (second) *second *= factor;
-      most = double{*best};
-      top = first + (best - x);
-    };
-    raise(a, most_a, sum_a, &cross, top_a);
-    raise(b, most_b, sum_b, nullptr, top_b);
-    for (int64_t i = 0; i < n; ++i) {
-      const double p = std::exp(double{a[i]} - most_a);
-      sum_a += p;
-      cross += p * (double{a[i]} - double{b[i]});
-      sum_b += std::exp(double{b[i]} - most_b);
-    }
-  }
-  // sum p (log p - log q), log p = a - log sum exp(a).
-  double kld() const {
-    return cross / sum_a - (most_a + std::log(sum_a)) + (most_b + std::log(sum_b));
-  }
-};
-
 }  // namespace
 
 KldReport measure_kld(const SourceModel& source, DType dtype, std::vector<float> reference,
@@ -65,7 +34,7 @@ KldReport measure_kld(const SourceModel& source, DType dtype, std::vector<float>
   round_to(dtype, gamma.data(), hidden);
   normalise(ours, gamma, source.config().rms_eps);
   const SourceTensor& head = source.head() ? *source.head() : source.embedding();
-  std::vector<Row> sums(static_cast<size_t>(rows));
+  std::vector<KldRow> sums(static_cast<size_t>(rows));
   for (int64_t first = 0; first < vocab; first += kSlice) {
     const int64_t n = std::min(kSlice, vocab - first);
     std::vector<float> w(static_cast<size_t>(n * hidden)), columns(w.size());
@@ -91,13 +60,12 @@ KldReport measure_kld(const SourceModel& source, DType dtype, std::vector<float>
   KldReport out;
   out.tokens = rows;
   std::vector<double> all;
-  for (const Row& row : sums) {
+  for (const KldRow& row : sums) {
     all.push_back(std::max(0.0, row.kld()));  // rounding may leave a hair less than nothing
     out.mean += all.back() / static_cast<double>(rows);
-    out.top1 += static_cast<double>(row.top_a == row.top_b) / static_cast<double>(rows);
+    out.top1 += static_cast<double>(row.same_top()) / static_cast<double>(rows);
   }
-  std::sort(all.begin(), all.end());
-  if (!all.empty()) out.p99 = all[all.size() * 99 / 100];
+  if (!all.empty()) out.p99 = percentile(all, 0.99);
   return out;
 }
 

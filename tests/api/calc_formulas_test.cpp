@@ -205,6 +205,74 @@ TEST(CalcFormulas, StatesOfFixedSize) {
   EXPECT_EQ(mamba.kv.state_bytes, 2u * (3 * (4096 + 2 * 8 * 128) * 2 + 4096 * 128 * 4));
 }
 
+TEST(CalcFormulas, StatesOfAnotherType) {
+  CalcRequest q;
+  q.model = "qwen3-next-80b-a3b-instruct";
+  q.tokens = 1000;
+  q.state_dtype = "bfloat16";
+  // 36 layers: 3 x (2 x 16 x 128 + 32 x 128) of 2 bytes, and 32 x 128 x 128 of 2 in place of 4.
+  EXPECT_EQ(calculated(q).kv.state_bytes, 36u * (3 * 8192 * 2 + 524288 * 2));
+  q.state_dtype = "fp3";
+  EXPECT_FALSE(calculate(q).ok());
+}
+
+TEST(CalcFormulas, AnIndexersKeysOfTheirOwnType) {
+  CalcRequest q;
+  q.model = "deepseek-v3.2";
+  q.tokens = 1000;
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * (576 * 2 + 128 * 2));
+  q.index_dtype = "fp8";
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * (576 * 2 + 128));
+  q.mla = "packed_fp8";  // 656 bytes, the indexer beside it
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * (656 + 128));
+  q.mla = "expanded";
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * (128 * (192 + 128) * 2 + 128));
+}
+
+TEST(CalcFormulas, DraftHeadsAreALineOfTheirOwn) {
+  CalcRequest q;
+  q.model = "deepseek-v3";  // one layer of draft heads, latent as the others
+  q.tokens = 1024;
+  EXPECT_EQ(calculated(q).kv.draft_bytes_per_token, 576u * 2);
+  EXPECT_EQ(calculated(q).kv.ideal_bytes, 61u * 1152 * 1024);
+  q.draft_layers = true;
+  EXPECT_EQ(calculated(q).kv.draft_bytes_per_token, 576u * 2);
+  EXPECT_EQ(calculated(q).kv.ideal_bytes, 62u * 1152 * 1024);
+  q.model = "qwen3-8b";
+  EXPECT_EQ(calculated(q).kv.draft_bytes_per_token, 0u);
+  Json config = kGqa;
+  config["num_nextn_predict_layers"] = 2;
+  EXPECT_EQ(calculated(of_config(config, 100)).kv.draft_bytes_per_token, 2u * 8 * 2 * 64 * 2);
+}
+
+// Section 3 of the notes on calculators: max(1, ceil(KV heads / ranks)) heads, latents copied.
+TEST(CalcFormulas, RanksShareHeadsAndCopyLatents) {
+  struct Case {
+    const char* model;
+    int64_t ranks;
+    uint64_t bytes_per_token;
+  };
+  const Case cases[] = {
+      {"llama-3.1-8b", 1, 32 * 8 * 512}, {"llama-3.1-8b", 2, 32 * 4 * 512},
+      {"llama-3.1-8b", 3, 32 * 3 * 512}, {"llama-3.1-8b", 16, 32 * 1 * 512},
+      {"qwen2.5-7b", 8, 28 * 1 * 512},   {"falcon-7b", 4, 32 * 1 * 256},
+      {"deepseek-v3", 8, 61 * 1152},
+  };
+  for (const Case& c : cases) {
+    CalcRequest q;
+    q.model = c.model;
+    q.tokens = 4096;
+    q.tensor_parallel_size = c.ranks;
+    EXPECT_EQ(calculated(q).kv.bytes_per_token, c.bytes_per_token) << c.model << " " << c.ranks;
+  }
+  CalcRequest q;  // expanded: 128 heads over 3 ranks are 43 each
+  q.model = "deepseek-v3";
+  q.tokens = 4096;
+  q.tensor_parallel_size = 3;
+  q.mla = "expanded";
+  EXPECT_EQ(calculated(q).kv.bytes_per_token, 61u * 43 * (192 + 128) * 2);
+}
+
 TEST(CalcFormulas, KeysAndValuesOfDifferentWidth) {
   const CalcResult r = calculated(of_config({{"model_type", "mimo_v2"},
                                              {"num_hidden_layers", 4},

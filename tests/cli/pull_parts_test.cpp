@@ -8,7 +8,7 @@
 #include "cli/pull/pypi.h"
 #include "cli/pull/sha256.h"
 #include "cli/pull/spec.h"
-#include "cli/pull/url.h"
+#include "net/url.h"
 
 namespace pagefold {
 namespace {

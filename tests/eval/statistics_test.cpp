@@ -25,13 +25,6 @@ TEST(Statistics, WilsonHasRoomAtTheEdges) {
   EXPECT_TRUE(std::isnan(wilson(0, 0).low));
 }
 
-TEST(Statistics, PercentileIsANearestRank) {
-  EXPECT_EQ(percentile({5, 1, 4, 2, 3}, 0.5), 3);
-  EXPECT_EQ(percentile({5, 1, 4, 2, 3}, 0.99), 5);
-  EXPECT_EQ(percentile({7}, 0.01), 7);
-  EXPECT_TRUE(std::isnan(percentile({}, 0.5)));
-}
-
 TEST(Statistics, BootstrapIsRepeatableAndBracketsTheMean) {
   std::vector<double> values;
   for (int i = 0; i < 50; ++i) values.push_back(std::sin(i));

@@ -6,8 +6,10 @@ With PAGEFOLD_SCREENSHOTS=FOLDER it leaves pictures there to look at.
 """
 
 import hashlib
+import json
 import os
 import re
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -15,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "server"))
 from chromium import Browser, find  # noqa: E402
-from harness import Server, run_tests  # noqa: E402
+from harness import BINARY, Server, run_tests  # noqa: E402
 
 TILE = "document.querySelector('#tiles').textContent"
 FREED = f"Number((/Freed by compaction([0-9,]+) blocks/.exec({TILE})?.[1] ?? '0').replaceAll(',', ''))"
@@ -73,16 +75,37 @@ def compare(page, tokens, budget):
     page.click("#c-run")
 
 
+def calculated(page, *flags):
+    """Presses the button; what the page says is what the command line says."""
+    page.run("document.querySelector('#calc-result').replaceChildren()")
+    page.click("#calc-form button")
+    page.until("document.querySelector('#calc-result h2')")
+    text = page.run("document.querySelector('#calc-result').textContent")
+    cli = json.loads(subprocess.run([BINARY, "calc", *flags, "--json"], capture_output=True, text=True, check=True, timeout=60).stdout)
+    assert page.run("document.querySelector('#calc-result .formula').textContent") == cli["formula"]
+    assert page.run("[...document.querySelectorAll('#calc-result li')].map(e => e.textContent)") == cli["notes"]
+    for value in (cli["fits"] or {}).values():
+        assert isinstance(value, bool) or f"{value:,}" in text, (value, text)
+    return text
+
+
 def calculate(page):
     page.type("#k-model", "qwen3-8b")
     page.type("#k-tokens", "32768")
     page.type("#k-memory", "24G")
-    page.click("#calc-form button")
-    page.until("document.querySelector('#calc-result h2')")
-    text = page.run("document.querySelector('#calc-result').textContent")
+    text = calculated(page, "qwen3-8b", "--tokens", "32768", "--memory", "24G")
     # 36 layers x 8 heads x 2 x 128 x 2 bytes x 32768 tokens
     assert "4.50 GiB at most" in text, text
     assert "Fits: longest context" in text, text
+    page.run("document.querySelector('#k-more').open = true")
+    page.type("#k-lengths", "4096, 8192")
+    page.type("#k-shared", "1024")
+    page.type("#k-ranks", "2")
+    page.run("document.querySelector('#k-dtype-v').value = 'int8'")
+    # Of one of two devices: 4 heads x (256 + 130) bytes, 12,288 tokens of which 1,024 are shared.
+    text = calculated(page, "qwen3-8b", "--lengths", "4096,8192", "--shared-prefix", "1024", "--tp", "2", "--kv-cache-dtype-v", "int8",
+                      "--memory", "24G")
+    assert f"{36 * 4 * 386 * (12288 - 1024) / 2**20:.1f} MiB" in text, text
 
 
 def walk(width, height, name):

@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "cli/pull/http_client.h"
 #include "cli/pull/sha256.h"
+#include "net/http_client.h"
 
 namespace pagefold {
 namespace {

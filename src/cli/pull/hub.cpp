@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "cli/pull/cache.h"
 #include "cli/pull/download.h"
-#include "cli/pull/http_client.h"
+#include "net/http_client.h"
 
 namespace pagefold {
 namespace {

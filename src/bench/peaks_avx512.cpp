@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "peaks.h"
+#include "bench/peaks.h"
 
 namespace pagefold::bench {
 namespace {
@@ -29,17 +29,6 @@ double peak_bf16_avx512(int64_t loops) {
 double peak_int8_avx512(int64_t loops) {
   PF_PEAK_LOOP("vpdpbusd")
   return static_cast<double>(loops) * kChains * 128;
-}
-
-uint64_t read_avx512(const std::byte* data, size_t bytes) {
-  __m512i sum[8] = {};
-  for (size_t i = 0; i < bytes; i += 512) {
-    _Pragma("GCC unroll 8") for (size_t j = 0; j < 8; ++j) {
-      sum[j] = _mm512_or_si512(sum[j], _mm512_load_si512(data + i + j * 64));
-    }
-  }
-  for (int j = 1; j < 8; ++j) sum[0] = _mm512_or_si512(sum[0], sum[j]);
-  return static_cast<uint64_t>(_mm512_reduce_or_epi64(sum[0]));
 }
 
 }  // namespace pagefold::bench

@@ -1,4 +1,4 @@
-#include "cli/pull/url.h"
+#include "net/url.h"
 
 #include <algorithm>
 

@@ -1,8 +1,9 @@
 // The one file that includes Beast and OpenSSL's sockets on the client side: they compile slowly.
-#include "cli/pull/http_client.h"
+#include "net/http_client.h"
 
 #include <openssl/ssl.h>
 
+#include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -11,6 +12,7 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
+#include <optional>
 #include <vector>
 
 namespace pagefold {
@@ -24,9 +26,35 @@ using beast::error_code;
 
 constexpr std::chrono::seconds kTimeout{30};
 constexpr int kMaxRedirects = 10;
+constexpr size_t kMostFailure = 64 << 10;
 
-Status network_error(const Url& url, std::string_view what, const error_code& ec) {
-  return io_error("{}: {}: {}", url.host_header(), what, ec.message());
+// What is sent, and until when.
+struct Request {
+  http::verb verb = http::verb::get;
+  std::string token, body;
+  uint64_t range_from = 0;
+  std::optional<std::chrono::steady_clock::time_point> until;
+
+  void set_timer(beast::tcp_stream& stream) const {
+    if (until) {
+      stream.expires_at(*until);
+    } else {
+      stream.expires_after(kTimeout);
+    }
+  }
+  Status network_error(const Url& url, std::string_view what, const error_code& ec) const {
+    if (until && ec == beast::error::timeout) {
+      return absl::DeadlineExceededError(
+          fmt::format("{}: {}: not done in time", url.host_header(), what));
+    }
+    return io_error("{}: {}: {}", url.host_header(), what, ec.message());
+  }
+};
+
+std::optional<std::chrono::steady_clock::time_point> deadline(double total_s) {
+  if (total_s <= 0) return std::nullopt;
+  return std::chrono::steady_clock::now() +
+         std::chrono::milliseconds(static_cast<int64_t>(std::min(total_s, 1e6) * 1e3) + 1);
 }
 
 // Starts one asynchronous operation and runs it to its end: timeouts work, the code stays linear.
@@ -63,75 +91,87 @@ bool is_redirect(const HttpReply& reply) {
          !reply.header("location").empty();
 }
 
-http::request<http::empty_body> make_request(const Url& url, const HttpGet& get, bool with_token) {
-  http::request<http::empty_body> request{http::verb::get, url.path, 11};
+http::request<http::string_body> make_request(const Url& url, const Request& r, bool with_token) {
+  http::request<http::string_body> request{r.verb, url.path, 11};
   request.set(http::field::host, url.host_header());
   request.set(http::field::user_agent, "pagefold");
   request.set(http::field::accept_encoding, "identity");
   request.set(http::field::connection, "close");
-  if (get.range_from > 0) request.set(http::field::range, fmt::format("bytes={}-", get.range_from));
-  if (with_token) request.set(http::field::authorization, "Bearer " + get.token);
+  if (r.range_from > 0) request.set(http::field::range, fmt::format("bytes={}-", r.range_from));
+  if (with_token) request.set(http::field::authorization, "Bearer " + r.token);
+  if (r.verb == http::verb::post) {
+    request.set(http::field::content_type, "application/json");
+    request.body() = r.body;
+    request.prepare_payload();
+  }
   return request;
 }
 
 // Request out, reply in. `lowest` is the TCP stream below `stream`: it has the timer.
 template <class Stream>
 Result<HttpReply> exchange(asio::io_context& io, Stream& stream, beast::tcp_stream& lowest,
-                           const Url& url, const HttpGet& get, bool with_token,
+                           const Url& url, const Request& r, bool with_token,
                            const HttpSink& sink) {
-  auto request = make_request(url, get, with_token);
-  lowest.expires_after(kTimeout);
+  auto request = make_request(url, r, with_token);
+  r.set_timer(lowest);
   error_code ec = run_one(io, [&](auto done) { http::async_write(stream, request, done); });
-  if (ec) return network_error(url, "sending the request", ec);
+  if (ec) return r.network_error(url, "sending the request", ec);
 
   beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(boost::none);
   parser.header_limit(64 << 10);
-  lowest.expires_after(kTimeout);
+  r.set_timer(lowest);
   ec = run_one(io, [&](auto done) { http::async_read_header(stream, buffer, parser, done); });
-  if (ec) return network_error(url, "reading the reply", ec);
+  if (ec) return r.network_error(url, "reading the reply", ec);
 
   HttpReply reply;
   reply.final_url = url.text();
   copy_head(parser, reply);
-  if (is_redirect(reply) || reply.status >= 400) return reply;
-  if (sink.head) PF_TRY(sink.head(reply));
+  if (is_redirect(reply)) return reply;
+  const bool failed = reply.status >= 400;
+  if (sink.head && !failed) PF_TRY(sink.head(reply));
 
-  std::vector<char> chunk(256 << 10);
+  std::vector<char> chunk(failed ? kMostFailure : 256 << 10);
   while (!parser.is_done()) {
     auto& body = parser.get().body();
     body.data = chunk.data();
     body.size = chunk.size();
-    lowest.expires_after(kTimeout);
-    ec = run_one(io, [&](auto done) { http::async_read(stream, buffer, parser, done); });
+    r.set_timer(lowest);
+    // Some: a stream's pieces are handed on when they come, not when the buffer is full.
+    ec = run_one(io, [&](auto done) { http::async_read_some(stream, buffer, parser, done); });
     if (ec == http::error::need_buffer) ec = {};
-    const size_t got = chunk.size() - parser.get().body().size;
-    if (got > 0) PF_TRY(sink.body(std::string_view(chunk.data(), got)));
-    if (ec) return network_error(url, "reading the body", ec);
+    const std::string_view piece(chunk.data(), chunk.size() - parser.get().body().size);
+    if (failed) {
+      reply.failure += piece;
+      if (ec || reply.failure.size() >= kMostFailure) return reply;
+    } else if (!piece.empty()) {
+      PF_TRY(sink.body(piece));
+    }
+    if (ec) return r.network_error(url, "reading the body", ec);
   }
   return reply;
 }
 
-Result<HttpReply> one_hop(const Url& url, const HttpGet& get, bool with_token,
-                          const HttpSink& sink) {
+Result<HttpReply> one_hop(const Url& url, const Request& r, const HttpSink& sink, bool own = true) {
+  const bool with_token = own && !r.token.empty();
   asio::io_context io;
   error_code ec;
   Tcp::resolver resolver(io);
   const auto addresses = resolver.resolve(url.host, url.port, ec);
-  if (ec) return network_error(url, "looking the host up", ec);
+  if (ec) return r.network_error(url, "looking the host up", ec);
   const auto connect = [&](beast::tcp_stream& stream) {
-    stream.expires_after(kTimeout);
+    r.set_timer(stream);
     return run_one(io, [&](auto done) { stream.async_connect(addresses, done); });
   };
   if (!url.https) {
     beast::tcp_stream stream(io);
-    if (ec = connect(stream); ec) return network_error(url, "connecting", ec);
-    return exchange(io, stream, stream, url, get, with_token, sink);
+    if (ec = connect(stream); ec) return r.network_error(url, "connecting", ec);
+    return exchange(io, stream, stream, url, r, with_token, sink);
   }
   asio::ssl::context tls(asio::ssl::context::tls_client);
   tls.set_default_verify_paths(ec);
-  if (ec) return network_error(url, "loading the system's certificates", ec);
+  if (ec) return r.network_error(url, "loading the system's certificates", ec);
   beast::ssl_stream<beast::tcp_stream> stream(io, tls);
   stream.set_verify_mode(asio::ssl::verify_peer, ec);
   stream.set_verify_callback(asio::ssl::host_name_verification(url.host), ec);
@@ -139,16 +179,20 @@ Result<HttpReply> one_hop(const Url& url, const HttpGet& get, bool with_token,
     return io_error("{}: not a host name that TLS can name", url.host);
   }
   beast::tcp_stream& lowest = beast::get_lowest_layer(stream);
-  if (ec = connect(lowest); ec) return network_error(url, "connecting", ec);
-  lowest.expires_after(kTimeout);
+  if (ec = connect(lowest); ec) return r.network_error(url, "connecting", ec);
+  r.set_timer(lowest);
   ec =
       run_one(io, [&](auto done) { stream.async_handshake(asio::ssl::stream_base::client, done); });
-  if (ec) return network_error(url, "TLS", ec);
-  return exchange(io, stream, lowest, url, get, with_token, sink);
+  if (ec) return r.network_error(url, "TLS", ec);
+  return exchange(io, stream, lowest, url, r, with_token, sink);
 }
 
 Result<HttpReply> follow(const HttpGet& get, const HttpSink& sink) {
   PF_ASSIGN(const Url first, parse_url(get.url));
+  Request r;
+  r.token = get.token;
+  r.range_from = get.range_from;
+  r.until = deadline(get.total_s);
   Url url = first;
   std::map<std::string, std::string> linked;
   for (int hop = 0; hop <= kMaxRedirects; ++hop) {
@@ -161,7 +205,7 @@ Result<HttpReply> follow(const HttpGet& get, const HttpSink& sink) {
       complete.headers.insert(linked.begin(), linked.end());
       return sink.head(complete);
     };
-    PF_ASSIGN(HttpReply reply, one_hop(url, get, own && !get.token.empty(), with_linked));
+    PF_ASSIGN(HttpReply reply, one_hop(url, r, with_linked, own));
     if (own) {
       for (const auto& [name, value] : reply.headers) {
         if (name.starts_with("x-linked-")) linked[name] = value;
@@ -187,6 +231,20 @@ Result<HttpReply> http_get(const HttpGet& get, const HttpSink& sink) {
     return follow(get, sink);
   } catch (const std::exception& e) {  // Beast and asio throw on allocation and set-up failures
     return io_error("{}: {}", get.url, e.what());
+  }
+}
+
+Result<HttpReply> http_post(const HttpPost& post, const HttpSink& sink) {
+  try {
+    PF_ASSIGN(const Url url, parse_url(post.url));
+    Request r;
+    r.verb = http::verb::post;
+    r.token = post.token;
+    r.body = post.body;
+    r.until = deadline(post.total_s);
+    return one_hop(url, r, sink);
+  } catch (const std::exception& e) {
+    return io_error("{}: {}", post.url, e.what());
   }
 }
 
