@@ -3,8 +3,9 @@
 
     bench/peers/llama_cpp.py MODEL.gguf --work DIR [--rows 1,4,8] [--repeat 5] [--out bench/results/NAME.json]
 
-Builds the peer natively from its Python source package into build/peer-venv on the first run. Its cache is computed once
-for each depth and saved in DIR (`--fill` does only that), with a random model of Qwen3-0.6B's shape; later runs restore it.
+Builds the peer natively from its Python source package into build/peer-venv on the first run. Its cache is computed once,
+saved in DIR at each depth and restored by later runs (`--fill` does only that, and makes the random model of Qwen3-0.6B's
+shape). A depth of 32,768 repeats the rows computed for 8,192: speed does not depend on what is in the cache.
 For each row the peer's best of 1 and 2 threads and flash attention on and off is chosen in a pilot, then both sides take
 turns, and medians are compared. Ours is the whole forward step from tokens to logits (step_bench), the peer's is
 llama_decode; neither samples. --out is written after every row, and rows that are not asked for keep what it holds.
@@ -20,7 +21,9 @@ import own_rows
 from programs import ROOT, Peer, Steps, peer_python, read_bandwidth
 from rows import ROWS, OwnRow
 
-DEPTHS = (512, 8192, 32768)
+COMPUTED = (512, 8192)  # depths; 32,768 is the last of them four times
+REPEAT = 4
+DEPTHS = (*COMPUTED, COMPUTED[-1] * REPEAT)
 
 
 class Run:
@@ -51,15 +54,15 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def fill(self, depths):
-        self.peer("default").do("fill", threads=self.args.threads, depths=list(depths), dir=str(self.states()))
+    def fill(self):
+        self.peer("default").do("fill", threads=self.args.threads, depths=list(COMPUTED), repeat=REPEAT, dir=str(self.states()))
 
     def peer_contexts(self, row):
         """Opens a context with flash attention and, where the cache is not quantised, one without."""
         state = None
         filled = row.depth if row.depth in DEPTHS else 0
         if filled:
-            self.fill([filled])
+            self.fill()
             state = str(self.states() / f"{filled}.state")
         peer = self.peer(row.model)
         flash = (1,) if row.peer_kv == "q8_0" else (0, 1)
@@ -141,7 +144,7 @@ def main():
     pathlib.Path(args.work).mkdir(parents=True, exist_ok=True)
     run = Run(args)
     if args.fill:
-        run.fill(DEPTHS)
+        run.fill()
         run.model("qwen3")
         return
     out = pathlib.Path(args.out) if args.out else None

@@ -5,7 +5,8 @@ Reads one JSON object a line from standard input and answers with one; the model
 A context is {"threads", "flash", "kv": "f16"|"q8_0", "seqs", "depth"}; one is open at a time for each value of "slot".
 
   {"op": "fill", "depths": [..], "dir": ..}    computes one sequence of random tokens once (float16, flash attention) and
-                                               saves its state at every depth; depths that are there already are skipped
+                                               saves its state at every depth; depths that are there already are skipped.
+                                               "repeat": times as deep as the deepest, its rows repeated
   {"op": "open", "slot": 0, context, "state": PATH|null}    restores the state into every sequence
   {"op": "decode", "slot", "threads", "steps"}   {"seconds"} of that many steps of one token for every sequence
   {"op": "prefill", "slot", "threads", "rows"}   {"seconds"} of one prompt of that many rows at the depth
@@ -127,6 +128,13 @@ def fill(model, job):
     return {"filled": depths}
 
 
+def extend(job):
+    folder, deepest, times = pathlib.Path(job["dir"]), max(job["depths"]), job["repeat"]
+    long = folder / f"{deepest * times}.state"
+    if not long.exists():
+        long.write_bytes(llama_state.extended((folder / f"{deepest}.state").read_bytes(), times))
+
+
 def restored(job):
     """The saved state in the form that this context keeps its cache in."""
     path = pathlib.Path(job["state"])
@@ -141,7 +149,10 @@ def restored(job):
 
 def handle(model, slots, job):
     if job["op"] == "fill":
-        return fill(model, job)
+        filled = fill(model, job)
+        if job["repeat"] > 1:
+            extend(job)
+        return filled
     slot = job["slot"]
     if job["op"] == "close":
         slots.pop(slot).close()

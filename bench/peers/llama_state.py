@@ -41,6 +41,26 @@ def _quantised(rows):
     return gguf.quants.quantize(rows.astype(np.float32), gguf.GGMLQuantizationType.Q8_0).tobytes()
 
 
+def extended(data, times):
+    """The state of `times` as many cells: the same rows again, at the positions that follow. What attention costs depends on
+    the number of cells, not on what is in them."""
+    cells, at = _cells(data)
+    head = at - 12 * cells  # then for each cell its position, 1 (sequences) and the sequence
+    meta = np.frombuffer(data, np.int32, 3 * cells, head).reshape(cells, 3)
+    if head < 4 or struct.unpack_from("<I", data, head - 4)[0] != cells or not np.array_equal(meta[:, 0], np.arange(cells)):
+        raise ValueError("the cells are not where they were expected")
+    all_meta = np.tile(meta, (times, 1))
+    all_meta[:, 0] = np.arange(cells * times)
+    layers = struct.unpack_from("<I", data, at + 4)[0]
+    out = [data[:head - 4], struct.pack("<I", cells * times), all_meta.tobytes(), data[at:at + 8]]
+    at += 8
+    for _ in range(2 * layers):
+        row = struct.unpack_from("<Q", data, at + 4)[0]
+        out += [data[at:at + 12], data[at + 12:at + 12 + cells * row] * times]
+        at += 12 + cells * row
+    return b"".join(out)
+
+
 def convert(data, form):
     """form: "transposed" or "q8_0"."""
     cells, at = _cells(data)
