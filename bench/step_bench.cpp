@@ -1,7 +1,7 @@
 // Time of one decode step at a given depth, without computing the prompt first: the cache holds
 // zeros, which cost what any other values cost.
 //
-//   step_bench MODEL SPEC [SPEC ...] [repeat=20]
+//   step_bench MODEL SPEC [SPEC ...] [repeat=20] [serve=on]
 //   SPEC = key=value,key=value ...  len (tokens a sequence, 8192) batch (1) rows (1, of each
 //          sequence) kv (auto) kvv (auto) group (0) threads (0) run (32) model (another than MODEL)
 //
@@ -9,8 +9,14 @@
 // second, bytes of the cache read a second, and the ratio to the first. Blocks lie as the engine
 // hands them out while it reads a prompt in chunks of 512 tokens: `run` (32) blocks of each table
 // in turn; run=1 is what a long answer leaves.
+//
+//   step_bench bandwidth    only what memory gives, in GB/s
+//
+// serve=on: instead, each line "INDEX STEPS" of standard input runs that many steps of a spec and
+// answers with their seconds in all, for scripts that alternate with other programs.
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <map>
 #include <string>
 #include <vector>
@@ -63,23 +69,24 @@ Result<std::unique_ptr<Contender>> make(const std::string& model, const Words& w
   return c;
 }
 
-Status run(int argc, char** argv) {
-  if (argc < 3) return bad_input("usage: step_bench MODEL SPEC [SPEC ...] [repeat=20]");
-  log::set_level(log::Level::error);
-  int repeat = 20;
-  std::vector<std::string> names;
-  std::vector<std::unique_ptr<Contender>> benches;
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word.starts_with("repeat=")) {
-      repeat = std::max(1, std::stoi(word.substr(7)));
-      continue;
-    }
-    PF_ASSIGN(const Words words, parse_spec(word));
-    PF_ASSIGN(std::unique_ptr<Contender> b, make(argv[1], words));
-    names.push_back(word);
-    benches.push_back(std::move(b));
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
+Status serve(const Contenders& benches) {
+  for (const auto& b : benches) b->step->run_s();  // warm
+  std::printf("ready\n");
+  std::fflush(stdout);
+  size_t index = 0;
+  for (int steps = 0; std::cin >> index >> steps;) {
+    if (index >= benches.size() || steps < 1) return bad_input("no spec {}", index);
+    double seconds = 0;
+    for (int i = 0; i < steps; ++i) seconds += benches[index]->step->run_s();
+    std::printf("%.9f\n", seconds);
+    std::fflush(stdout);
   }
+  return ok_status();
+}
+
+Status compare(const Contenders& benches, const std::vector<std::string>& names, int repeat) {
   std::vector<std::vector<double>> ms(benches.size());
   for (int i = -2; i < repeat; ++i) {
     for (size_t b = 0; b < benches.size(); ++b) {
@@ -96,6 +103,44 @@ Status run(int argc, char** argv) {
                 first / (m / tokens));
   }
   return ok_status();
+}
+
+// GB/s that all threads read from memory that the caches cannot hold.
+Status print_bandwidth() {
+  ThreadPool pool(usable_cores());
+  const bench::Arena arena(size_t{512} << 20);
+  pool.run([&](int t, int n) {
+    const Range r = share_of(static_cast<int64_t>(arena.bytes()), t, n);
+    std::fill(arena.data() + r.begin, arena.data() + r.end, std::byte{1});
+  });
+  std::printf("%.1f\n", bench::read_bandwidth(pool, arena).wall);
+  return ok_status();
+}
+
+Status run(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "bandwidth") return print_bandwidth();
+  if (argc < 3) return bad_input("usage: step_bench MODEL SPEC [SPEC ...] [repeat=20] [serve=on]");
+  log::set_level(log::Level::error);
+  int repeat = 20;
+  bool serving = false;
+  std::vector<std::string> names;
+  Contenders benches;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("repeat=")) {
+      repeat = std::max(1, std::stoi(word.substr(7)));
+      continue;
+    }
+    if (word == "serve=on") {
+      serving = true;
+      continue;
+    }
+    PF_ASSIGN(const Words words, parse_spec(word));
+    PF_ASSIGN(std::unique_ptr<Contender> b, make(argv[1], words));
+    names.push_back(word);
+    benches.push_back(std::move(b));
+  }
+  return serving ? serve(benches) : compare(benches, names, repeat);
 }
 
 }  // namespace
