@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace pagefold {
 
@@ -31,6 +32,8 @@ struct KvUsage {
   // the way. bypass: it was not read at all.
   std::string cache_note;
   bool cache_bypass = false;
+  // Words of the request's `kv` that do nothing under its policy: "budget" of `full`.
+  std::vector<std::string> unused;
   int64_t blocks_read = 0, blocks_full = 0;  // quest: read, and what a full pass would have read
 };
 

@@ -1,5 +1,7 @@
 #include "api/calibrations.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -31,6 +33,38 @@ Status add(const std::string& name, const fs::path& path, const KvModel& model, 
   return ok_status();
 }
 
+// Names in the cache folder that --kv-calibration NAME finds; keys of weights are none.
+std::vector<std::string> kept_names(const fs::path& folder) {
+  constexpr size_t kMostShown = 20, kKeyDigits = 16;
+  std::vector<std::string> names;
+  std::error_code ec;
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) {
+    const std::string stem = it->path().stem().string();
+    const bool key = stem.size() == kKeyDigits &&
+                     stem.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (it->path().extension() == kEnding && !key) names.push_back(stem);
+  }
+  std::sort(names.begin(), names.end());
+  if (names.size() > kMostShown) names.resize(kMostShown);
+  return names;
+}
+
+// A file that was asked for: what is wrong with it is wrong use, whatever read it.
+Status refused(const std::string& entry, const Status& why) {
+  std::string there = "none is there";
+  std::string folder = "the cache folder";
+  if (const auto cache = calibration_cache(); cache.ok()) {
+    folder = cache->string();
+    const std::vector<std::string> names = kept_names(*cache);
+    if (!names.empty()) there = fmt::format("there: {}", fmt::join(names, ", "));
+  }
+  return bad_input(
+      "--kv-calibration {}: {}; it takes NAME=PATH, PATH written by `pagefold calibrate MODEL -o "
+      "PATH` for this model, or the NAME of one kept in {} ({}); requests then say "
+      "kv.calibration NAME, auto or self",
+      entry, message_of(why), folder, there);
+}
+
 bool is_name(std::string_view text) {
   return !text.empty() && text.find_first_not_of(
                               "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV"
@@ -47,10 +81,8 @@ Result<std::pair<std::string, fs::path>> named_file(const std::string& entry) {
   const size_t equals = entry.find('=');
   const std::string name = entry.substr(0, equals);
   if (!is_free_name(name)) {
-    return bad_input(
-        "--kv-calibration: '{}' must be NAME=PATH, or the NAME of one that `pagefold calibrate -o "
-        "NAME` made; letters, digits, - and _, not auto or self",
-        entry);
+    return refused(entry,
+                   bad_input("a NAME has letters, digits, - and _ alone, and is not auto or self"));
   }
   if (equals != std::string::npos) return std::pair(name, fs::path(entry.substr(equals + 1)));
   PF_ASSIGN(const fs::path folder, calibration_cache());
@@ -81,7 +113,8 @@ Status register_calibrations(const EngineOptions& options, const ModelFiles& fil
   auto all = std::make_shared<Registry>();
   for (const std::string& entry : options.kv_calibrations) {
     PF_ASSIGN(const auto named, named_file(entry));
-    PF_TRY(add(named.first, named.second, model, *all));
+    const Status added = add(named.first, named.second, model, *all);
+    if (!added.ok()) return refused(entry, added);
     config.calibration_names += config.calibration_names.empty() ? "" : ", ";
     config.calibration_names += named.first;
   }

@@ -2,6 +2,8 @@
 // refused once the headers are read: nobody waits for weights to learn of a mistyped word.
 #pragma once
 
+#include <functional>
+
 #include "api/loaded_model.h"
 #include "base/result.h"
 #include "engine/engine.h"
@@ -21,8 +23,14 @@ struct EngineSetup {
   EngineConfig config;
 };
 
+// Called when the tokenizer and the template are there too, the network is not: an error ends the
+// loading.
+using TextCheck =
+    std::function<Status(const LoadedModel& model, const EngineConfig& config, int64_t vocab_size)>;
+
 // Errors: those of load_model and resolve_config, a default compression that no request could have
 // (EngineOptions::kv), a calibration that is not this model's.
-Result<EngineSetup> load_for_engine(const EngineOptions& options, const ServingLimits& limits = {});
+Result<EngineSetup> load_for_engine(const EngineOptions& options, const ServingLimits& limits = {},
+                                    const TextCheck& text_check = {});
 
 }  // namespace pagefold

@@ -72,7 +72,7 @@ std::string default_name(const std::filesystem::path& path) {
 }  // namespace
 
 Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check,
-                               const WrapBackend& wrap) {
+                               const WrapBackend& wrap, const ModelCheck& check_text) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.path = options.model;
@@ -85,6 +85,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& c
   PF_TRY(resolve_types(options, files, m));
   if (check) PF_TRY(check(files, m));
   PF_TRY(load_text(files, m));
+  if (check_text) PF_TRY(check_text(files, m));
 
   NetworkOptions network;
   network.backend = {.isa = options.isa,

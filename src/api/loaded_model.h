@@ -44,7 +44,8 @@ struct LoadedModel {
 // Called when the headers are read and the types are chosen, before anything that takes time; an
 // error ends the loading.
 using ModelCheck = std::function<Status(const ModelFiles& files, const LoadedModel& model)>;
+// check_text: the same once the tokenizer and the template are there, before weights are read.
 Result<LoadedModel> load_model(const EngineOptions& options, const ModelCheck& check = {},
-                               const WrapBackend& wrap = {});
+                               const WrapBackend& wrap = {}, const ModelCheck& check_text = {});
 
 }  // namespace pagefold

@@ -1,12 +1,12 @@
 // include/pagefold/pagefold.h on top of a loaded model and the engine.
-#include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "api/chat_prompt.h"
 #include "api/engine_setup.h"
-#include "api/grammar_store.h"
+#include "api/open_engine.h"
+#include "api/request_maker.h"
 #include "engine/engine.h"
+#include "engine/limits.h"
 #include "pagefold/pagefold.h"
 #include "text/stream_decoder.h"
 
@@ -80,14 +80,17 @@ class Stream final : public TextStream {
   bool ended_ = false;
 };
 
+SamplingOptions suggested_sampling(const LoadedModel& model) {
+  SamplingOptions options;
+  apply_defaults(model.defaults, options);
+  return options;
+}
+
 class TextEngine final : public Engine {
  public:
-  TextEngine(LoadedModel model, KvOptions kv, std::string keep)
+  TextEngine(LoadedModel model, const EngineOptions& options)
       : model_(std::move(model)),
-        special_(*model_.tokenizer),
-        grammars_(*model_.tokenizer, model_.network->shape().vocab_size, model_.eos_token_ids),
-        kv_(std::move(kv)),
-        keep_(std::move(keep)) {}
+        maker_(model_, model_.network->shape().vocab_size, options.kv, options.kv_keep) {}
 
   Status start(const EngineConfig& config) {
     PF_ASSIGN(core_, EngineCore::start(*model_.network, config));
@@ -97,52 +100,16 @@ class TextEngine final : public Engine {
   Result<std::unique_ptr<TextStream>> generate(std::string_view prompt,
                                                const SamplingOptions& sampling, const KvOptions& kv,
                                                const AnswerForm& form) override {
-    ChatPrompt raw{.tokens = model_.tokenizer->encode(prompt, true, true)};
-    const KvOptions& words = kv.empty() ? kv_ : kv;
-    if (const auto own = words.find("keep"); own != words.end()) {
-      PF_ASSIGN(const KeepWish wish, parse_keep(own->second));
-      if (wish.needs_messages())
-        return bad_input(
-            "kv.keep: roles and indices of messages need a chat; give spans of tokens");
-      raw.keep = joined_spans(wish.spans);
-    }
-    return submit(std::move(raw), sampling, kv, form, false);
+    return submit({prompt, nullptr, sampling, kv, form});
   }
 
   Result<std::unique_ptr<TextStream>> chat(const std::vector<Message>& messages,
                                            const SamplingOptions& sampling, const KvOptions& kv,
                                            const AnswerForm& form) override {
-    if (!model_.chat_template)
-      return bad_input("the model has no usable chat template; use generate without --chat");
-    if (messages.empty()) return bad_input("messages: there are none");
-    Json context = {{"messages", Json::array()}, {"add_generation_prompt", true}};
-    for (const Message& m : messages) {
-      context["messages"].push_back({{"role", m.role}, {"content", m.content}});
-    }
-    const KvOptions& words = kv.empty() ? kv_ : kv;
-    const auto own = words.find("keep");
-    PF_ASSIGN(KeepWish wish, parse_keep(own == words.end() ? keep_ : own->second));
-    wish.lenient = own == words.end();
-    ChatPromptOptions options{.find_suffix = !words.empty()};
-    if (!words.empty()) options.keep = &wish;
-    PF_ASSIGN(ChatPrompt prompt, chat_prompt(*model_.tokenizer, *model_.chat_template, special_,
-                                             std::move(context), options));
-    if (!wish.lenient) PF_TRY(prompt.keep_status);
-    SamplingOptions chosen = sampling;
-    if (!chosen.max_tokens && model_.defaults.max_new_tokens) {
-      const int64_t room =
-          core_->config().max_model_len - static_cast<int64_t>(prompt.tokens.size());
-      chosen.max_tokens =
-          std::clamp<int64_t>(*model_.defaults.max_new_tokens, 1, std::max<int64_t>(1, room));
-    }
-    return submit(std::move(prompt), chosen, kv, form, true);
+    return submit({{}, &messages, sampling, kv, form});
   }
 
-  SamplingOptions default_sampling() const override {
-    SamplingOptions options;
-    apply_defaults(model_.defaults, options);
-    return options;
-  }
+  SamplingOptions default_sampling() const override { return suggested_sampling(model_); }
 
   std::vector<int32_t> tokenize(std::string_view text, bool add_special) const override {
     return model_.tokenizer->encode(text, add_special, true);
@@ -152,46 +119,63 @@ class TextEngine final : public Engine {
   }
 
  private:
-  Result<std::unique_ptr<TextStream>> submit(ChatPrompt prompt, const SamplingOptions& sampling,
-                                             const KvOptions& kv, const AnswerForm& form,
-                                             bool at_text_start) {
-    Request r;
+  Result<std::unique_ptr<TextStream>> submit(const AnswerWish& wish) {
+    PF_ASSIGN(Request r, maker_.make(wish, core_->config().max_model_len));
     r.id = fmt::format("local-{}", ++count_);
-    r.tokens = std::move(prompt.tokens);
-    r.suffix_begin = prompt.suffix_begin;
-    r.sampling = sampling;
-    r.eos_token_ids = model_.eos_token_ids;
-    r.kv = kv.empty() ? kv_ : kv;
-    r.kv.erase("keep");
-    if (!prompt.keep.empty()) r.kv["keep"] = spans_text(prompt.keep);
-    PF_ASSIGN(const std::optional<AnswerShape> shape, shape_of(form));
-    if (shape) {
-      PF_ASSIGN(r.grammar, grammars_.get(*shape));
-    }
     PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
+    const SamplingOptions& sampling = wish.sampling;
     StreamDecoder::Options options{.skip_special = sampling.skip_special_tokens,
                                    .stop = sampling.stop,
                                    .include_stop = sampling.include_stop_str_in_output,
-                                   .at_text_start = at_text_start};
+                                   .at_text_start = wish.messages != nullptr};
     return std::make_unique<Stream>(*model_.tokenizer, std::move(generation), std::move(options));
   }
 
   LoadedModel model_;
-  SpecialPieces special_;
-  GrammarStore grammars_;
-  KvOptions kv_;
-  std::string keep_;
+  RequestMaker maker_;
   std::unique_ptr<EngineCore> core_;  // after model_: it ends first
   std::atomic<uint64_t> count_{0};
 };
+
+Status check_first(const FirstAnswer& first, const EngineOptions& options, const LoadedModel& model,
+                   const EngineConfig& config, int64_t vocab_size) {
+  const SamplingOptions sampling = first.sampling(suggested_sampling(model));
+  if (first.open_prompt) {
+    Request any;
+    any.tokens = {0};
+    any.sampling = sampling;
+    return check_request(any, config, vocab_size);
+  }
+  RequestMaker maker(model, vocab_size, options.kv, options.kv_keep);
+  const bool chat = !first.messages.empty();
+  PF_ASSIGN(const Request r, maker.make({first.prompt, chat ? &first.messages : nullptr, sampling,
+                                         first.kv, first.form},
+                                        config.max_model_len));
+  return check_request(r, config, vocab_size);
+}
+
+Result<std::unique_ptr<Engine>> started(EngineSetup setup, const EngineOptions& options) {
+  auto engine = std::make_unique<TextEngine>(std::move(setup.model), options);
+  PF_TRY(engine->start(setup.config));
+  return engine;
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   PF_ASSIGN(EngineSetup setup, load_for_engine(options));
-  auto engine = std::make_unique<TextEngine>(std::move(setup.model), options.kv, options.kv_keep);
-  PF_TRY(engine->start(setup.config));
-  return engine;
+  return started(std::move(setup), options);
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options,
+                                            const FirstAnswer& first) {
+  PF_ASSIGN(EngineSetup setup,
+            load_for_engine(
+                options, {},
+                [&](const LoadedModel& model, const EngineConfig& config, int64_t vocab_size) {
+                  return check_first(first, options, model, config, vocab_size);
+                }));
+  return started(std::move(setup), options);
 }
 
 }  // namespace pagefold

@@ -47,12 +47,14 @@ Status set_model_len(Text text, int64_t& out) {
   std::string low = text;
   std::transform(low.begin(), low.end(), low.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (low == "auto" || low == "-1") {
+  if (low == "auto" || low == "-1" || low == "0") {  // the words of vLLM and of llama.cpp
     out = 0;
     return ok_status();
   }
   PF_ASSIGN(const uint64_t value, parse_human_count(text));
-  if (value < 1 || value > (1ull << 40)) return bad_input("{}: must lie in 1 ... 2^40", value);
+  if (value < 2 || value > (1ull << 30)) {
+    return bad_input("{}: must lie in 2 ... 2^30, or be auto (0, -1): the model's own", value);
+  }
   out = static_cast<int64_t>(value);
   return ok_status();
 }
@@ -65,7 +67,7 @@ Status set_block_size(Text text, int& out) {
   return ok_status();
 }
 
-void add_compression(CLI::App& app, EngineOptions& e);
+void add_compression(CLI::App& app, EngineOptions& e, const std::string& packing);
 
 // Who shares the pool of cache blocks, and what happens when it runs short.
 void add_pressure(CLI::App& app, EngineOptions& e) {
@@ -89,7 +91,7 @@ void add_pressure(CLI::App& app, EngineOptions& e) {
 
 }  // namespace
 
-void add_engine(CLI::App& app, EngineOptions& e) {
+void add_engine(CLI::App& app, EngineOptions& e, const std::string& packing) {
   add_model(app, e.model);
   add_precision(app, e.dtype, e.quantization, e.activations);
   add_kv_types(app, e.kv_cache_dtype, e.kv_cache_dtype_v, e.kv_cache_group);
@@ -101,19 +103,19 @@ void add_engine(CLI::App& app, EngineOptions& e) {
        [&e](Text text) { return set_model_len(text, e.max_model_len); });
   switch_flag(app, "allow-long-context", e.allow_long_context,
               "permit --max-model-len beyond the model's own");
-  integer(app, "--max-num-seqs", e.max_num_seqs, 1, 65536, "most sequences a step (default 64)");
+  integer(app, "--max-num-seqs", e.max_num_seqs, 1, 4096, "most sequences a step (default 64)");
   count(app, "--max-num-batched-tokens", e.max_num_batched_tokens, 1,
         "most tokens a step (default 512)");
-  flag(app, "--block-size", "slots a block, a multiple of 16 (default 16)",
+  flag(app, "--block-size", "slots a block: 16 (default), 32, 64, 128 or 256",
        [&e](Text text) { return set_block_size(text, e.block_size); });
   count(app, "--kv-cache-memory-bytes", e.kv_cache_memory_bytes, 1,
         "size of the KV pool; wins over --memory-utilization");
   real(app, "--memory-utilization,--gpu-memory-utilization", e.memory_utilization, 0, 1, true,
        "share of the free memory for the KV pool (default 0.5)");
-  integer(app, "--max-queued-requests", e.max_queued_requests, 0, kMax,
+  integer(app, "--max-queued-requests", e.max_queued_requests, 1, kMax,
           "requests that may wait for a place (default 1024)");
   add_pressure(app, e);
-  add_compression(app, e);
+  add_compression(app, e, packing);
   app.option_defaults()->group("Options");
 }
 
@@ -147,10 +149,10 @@ void repeated(CLI::App& app, const std::string& name, const std::string& help, F
 }
 
 // Values are checked against the registries when the model's shape is known.
-void add_compression(CLI::App& app, EngineOptions& e) {
+void add_compression(CLI::App& app, EngineOptions& e, const std::string& packing) {
   KvOptions& kv = e.kv;
   app.option_defaults()->group("KV compression");
-  const std::pair<const char*, const char*> keys[] = {
+  const std::pair<const char*, std::string> keys[] = {
       {"policy",
        "full (default), streaming, h2o, snapkv, triattention ...; other keys follow the name: "
        "h2o:alloc=adaptive,alpha=0.2"},
@@ -159,7 +161,7 @@ void add_compression(CLI::App& app, EngineOptions& e) {
       {"sinks", "first slots that are always kept"},
       {"recent", "newest slots that are always kept"},
       {"protect-prompt", "on: the prompt is kept, on top of the budget"},
-      {"packing", "order, fill, block, off"},
+      {"packing", packing},
       {"prefill-evict", "on: long prompts are compacted while they are read"},
       {"release", "os: free memory leaves the process; pool: it stays"},
   };
@@ -208,8 +210,9 @@ void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
            s.max_tokens.reset();
            return ok_status();
          }
-         int64_t value = 0;
-         PF_TRY(in_range(parse_integer(text), 1, kMaxTokens, value));
+         PF_ASSIGN(const int64_t value, parse_integer(text));
+         if (value < 1 || value > kMaxTokens)
+           return bad_input("{}: must be at least 1, or -1 for the room left", value);
          s.max_tokens = value;
          return ok_status();
        });

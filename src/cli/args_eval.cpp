@@ -1,4 +1,6 @@
 // Flags of `pagefold eval`.
+#include <fmt/ranges.h>
+
 #include "cli/args_flags.h"
 
 namespace pagefold {
@@ -64,7 +66,7 @@ void add_eval(CLI::App& app, EvalCommand& command) {
          o.task = text;
          const auto known = eval::task_names();
          if (std::find(known.begin(), known.end(), text) != known.end()) return ok_status();
-         return bad_input("'{}': no such mode", text);
+         return bad_input("'{}': no such mode; the modes are: {}", text, fmt::join(known, ", "));
        })
       ->required()
       ->type_name("MODE");

@@ -141,7 +141,9 @@ inline void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
 using ConfigPlaces = std::map<std::string, std::string>;
 void add_config(CLI::App& app, ConfigPlaces& places);
 // What an engine is made of (args.cpp).
-void add_engine(CLI::App& app, EngineOptions& options);
+// packing: the ways that the subcommand permits, for --help.
+void add_engine(CLI::App& app, EngineOptions& options,
+                const std::string& packing = "order, fill, block, off");
 // The subcommand `serve` (args_serve.cpp).
 void add_serve(CLI::App& app, ServeCommand& command);
 // The subcommand `eval` (args_eval.cpp).

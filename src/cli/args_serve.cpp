@@ -55,6 +55,9 @@ void add_network(CLI::App& app, ServeCommand& c) {
   app.option_defaults()->group("Options");
 }
 
+// A server gives memory back: `off` is refused (load_for_engine).
+constexpr const char* kServedPacking = "order, fill, block";
+
 // How text of the model becomes calls and reasoning.
 template <class Command>
 void add_parsers(CLI::App& app, Command& c) {
@@ -72,7 +75,7 @@ void add_parsers(CLI::App& app, Command& c) {
 void add_serve(CLI::App& app, ServeCommand& c) {
   c.engine.enable_prefix_caching = true;
   c.engine.kv_keep = "system,tools";
-  add_engine(app, c.engine);
+  add_engine(app, c.engine, kServedPacking);
   text_flag(app, "--served-model-name", c.engine.served_model_name,
             "name in requests and answers; default: the file's or folder's name");
   text_flag(app, "--host", c.host, "address to listen on (default 127.0.0.1)");
@@ -95,7 +98,7 @@ void add_serve(CLI::App& app, ServeCommand& c) {
 
 void add_run_batch(CLI::App& app, RunBatchCommand& c) {
   c.engine.enable_prefix_caching = true;
-  add_engine(app, c.engine);
+  add_engine(app, c.engine, kServedPacking);
   text_flag(app, "-i,--input-file", c.input,
             "requests in OpenAI's batch format, one a line; - = standard input")
       ->required();

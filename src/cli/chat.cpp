@@ -5,6 +5,7 @@
 #include <iostream>
 #include <optional>
 
+#include "api/open_engine.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -123,7 +124,11 @@ Status chat(const ChatCommand& command) {
   InterruptWatcher interrupts;
   interrupts.set([] { ::_exit(kFailed); });
   const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN(const auto engine, Engine::open(options));
+  FirstAnswer first{.open_prompt = true};
+  first.sampling = [&command](const SamplingOptions& defaults) {
+    return merge_sampling(defaults, command.sampling, command.given);
+  };
+  PF_ASSIGN(const auto engine, open_engine(options, first));
   const double load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Conversation conversation(*engine, command, interrupts, load_s);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "api/open_engine.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -61,29 +62,40 @@ Result<AnswerForm> form_of(const GenerateCommand& command) {
   return form;
 }
 
-Result<std::unique_ptr<TextStream>> submit(Engine& engine, const GenerateCommand& command,
-                                           const std::string& prompt, const AnswerForm& form) {
-  const SamplingOptions sampling =
-      merge_sampling(engine.default_sampling(), command.sampling, command.given);
-  if (!command.chat) return engine.generate(prompt, sampling, command.engine.kv, form);
-  std::vector<Message> messages;
-  if (!command.system.empty()) messages.push_back({"system", command.system});
-  messages.push_back({"user", prompt});
-  return engine.chat(messages, sampling, command.engine.kv, form);
+Result<FirstAnswer> answer_of(const GenerateCommand& command) {
+  FirstAnswer first;
+  PF_ASSIGN(first.prompt, prompt_of(command));
+  PF_ASSIGN(first.form, form_of(command));
+  if (command.chat) {
+    if (!command.system.empty()) first.messages.push_back({"system", command.system});
+    first.messages.push_back({"user", first.prompt});
+  }
+  first.sampling = [&command](const SamplingOptions& defaults) {
+    return merge_sampling(defaults, command.sampling, command.given);
+  };
+  first.kv = command.engine.kv;
+  return first;
+}
+
+Result<std::unique_ptr<TextStream>> submit(Engine& engine, const FirstAnswer& first) {
+  const SamplingOptions sampling = first.sampling(engine.default_sampling());
+  if (first.messages.empty()) {
+    return engine.generate(first.prompt, sampling, first.kv, first.form);
+  }
+  return engine.chat(first.messages, sampling, first.kv, first.form);
 }
 
 Status generate(const GenerateCommand& command) {
-  PF_ASSIGN(const std::string prompt, prompt_of(command));
-  PF_ASSIGN(const AnswerForm form, form_of(command));
+  PF_ASSIGN(const FirstAnswer first, answer_of(command));
   EngineOptions options = command.engine;
   PF_ASSIGN(options.model, resolve_model(options.model));
   InterruptWatcher interrupts;
   interrupts.set([] { ::_exit(kFailed); });  // while the model is loading
   const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN(const auto engine, Engine::open(options));
+  PF_ASSIGN(const auto engine, open_engine(options, first));
   const double load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  PF_ASSIGN(const auto stream, submit(*engine, command, prompt, form));
+  PF_ASSIGN(const auto stream, submit(*engine, first));
   std::function<void(std::string_view)> show;
   if (!command.json) show = [](std::string_view piece) { print_text(stdout, piece); };
   const Answer answer = read_answer(*stream, interrupts, show);

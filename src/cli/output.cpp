@@ -15,7 +15,7 @@ namespace pagefold {
 int report(const Status& status) {
   std::fflush(stdout);
   const std::string line = fmt::format("pagefold: error: {}\n", message_of(status));
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  print_text(stderr, line);  // names of files and words of files are in it
   return absl::IsInvalidArgument(status) ? kWrongUse : kFailed;
 }
 

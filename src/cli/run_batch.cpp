@@ -1,3 +1,8 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "api/engine_setup.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -13,6 +18,16 @@ namespace {
 Status answer_batch(const RunBatchCommand& command) {
   if (command.json && command.output == "-") {
     return bad_input("--json: standard output is taken by --output-file -");
+  }
+  // Long before the model: a mistyped name should not wait for it.
+  if (command.input != "-" && ::access(command.input.c_str(), R_OK) != 0) {
+    return io_error("--input-file: {} cannot be read: {}", command.input, std::strerror(errno));
+  }
+  if (command.output != "-" && ::access(command.output.c_str(), W_OK) != 0) {
+    const Status writable = errno == ENOENT
+                                ? check_writable(command.output)
+                                : io_error("{}: {}", command.output, std::strerror(errno));
+    if (!writable.ok()) return with_context(writable, "--output-file");
   }
   EngineOptions engine = command.engine;
   PF_ASSIGN(engine.model, resolve_model(engine.model));

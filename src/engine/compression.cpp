@@ -125,8 +125,8 @@ const SeqSignals* begin_signals(Sequence& s, int64_t rows) {
   // A chunk of the prompt may be a single row: reading less there would make the answer depend on
   // how the prompt was cut.
   if (plan.quest_tokens > 0 && s.n_computed >= s.n_prompt) {
-    s.signals.quest_blocks =
-        static_cast<int>(std::max<int64_t>(1, plan.quest_tokens / s.cache.shape().block_size));
+    s.signals.quest_blocks = static_cast<int>(
+        std::max<int64_t>(1, plan.quest_tokens_at(s.n_computed) / s.cache.shape().block_size));
     s.signals.quest_first_layer = plan.quest_exempt_layers;
     s.signals.quest_blocks_read = s.quest_blocks_read;
     s.cache.taint();

@@ -14,6 +14,7 @@ KvUsage usage_of(const Sequence& s, uint64_t block_bytes, uint64_t bounds_bytes)
   u.cache_note = s.cache_note;
   u.cache_bypass = s.cache_bypass;
   u.session = s.session_note;
+  u.unused.assign(s.plan->unused.begin(), s.plan->unused.end());
   if (s.plan->evicts()) {
     u.budget = s.plan->budget_at(s.n_computed);
     u.elastic = s.asked_budget > 0;

@@ -73,8 +73,9 @@ class TextTask {
   Result<std::shared_ptr<const KvPlan>> plan_of(const Cell& cell) {
     PF_ASSIGN(std::shared_ptr<const KvPlan> plan,
               reference_model_->plan(cell.words(run_.options.engine.kv), settings_.prompt));
-    if (plan->quest_tokens <= 0 || plan->budget_share <= 0) return plan;
+    if (!plan->quest_reads_budget || plan->budget_share <= 0) return plan;
     KvPlan own = *plan;
+    own.quest_reads_budget = false;
     const int64_t block = reference_model_->kv().block_size;
     const double blocks =
         own.budget_share * static_cast<double>(length()) / static_cast<double>(block);

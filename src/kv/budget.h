@@ -35,6 +35,7 @@ class BudgetRule {
   virtual ~BudgetRule() = default;
   virtual std::string_view name() const = 0;
   virtual std::string_view summary() const = 0;
+  virtual std::string_view param() const { return {}; }  // the key of `params` that it reads
   virtual bool uses_scores() const { return false; }
   virtual bool even() const { return false; }          // every table the same count
   virtual bool whole_blocks() const { return false; }  // counts come out in blocks

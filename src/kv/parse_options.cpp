@@ -1,25 +1,12 @@
 // parse_kv_options of registry.h.
 #include <algorithm>
 
+#include "kv/option_keys.h"
 #include "kv/registry.h"
 #include "kv/words.h"
 
 namespace pagefold {
 namespace {
-
-constexpr std::string_view kCommonKeys[] = {
-    "policy",         "budget",  "interval",      "sinks",         "recent",
-    "protect_prompt", "packing", "release",       "alloc",         "alpha",
-    "beta",           "keep",    "prefill_evict", "prefill_chunk", "before_suffix",
-    "elastic",        "select",  "select_budget", "select_exempt"};
-// Server words that hold for a request with another policy too.
-constexpr std::string_view kServerKeys[] = {"budget", "release", "prefill_evict", "prefill_chunk",
-                                            "elastic"};
-constexpr int64_t kMost = int64_t{1} << 30;
-
-bool contains(std::span<const std::string_view> words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
 
 // "h2o:alloc=adaptive,interval=16" -> policy=h2o, alloc=adaptive, interval=16. Keys given apart
 // win.
@@ -45,8 +32,24 @@ Result<KvWords> unfold(const KvWords& options) {
   return out;
 }
 
-bool uses_calibration(const Policy& p, const PolicyParams& params) {
-  return p.needs(params).key_score == KeyScore::coefficients;
+// Server words that hold for a request with another policy too.
+bool inherited(std::string_view key) {
+  const KvKey* k = find_kv_key(key);
+  return k != nullptr && k->inherited;
+}
+
+std::vector<std::string_view> permitted_policies(const KvLimits& limits) {
+  const auto permitted = [&](const Policy& p) {
+    return p.cost() <= limits.most_cost && (!p.defaults().offline || limits.allow_offline);
+  };
+  std::vector<std::string_view> names;
+  for (const Policy* p : all_policies()) {
+    if (permitted(*p)) names.push_back(p->name());
+  }
+  for (const Preset& p : all_presets()) {
+    if (permitted(*find_policy(p.policy))) names.push_back(p.name);
+  }
+  return names;
 }
 
 Status choose_policy(std::string_view name, const KvLimits& limits, KvPlan& plan) {
@@ -59,13 +62,8 @@ Status choose_policy(std::string_view name, const KvLimits& limits, KvPlan& plan
     alloc = p.alloc;
   }
   if (plan.policy == nullptr) {
-    std::vector<std::string_view> known;
-    for (const Policy* p : all_policies()) {
-      if (!p->defaults().offline || limits.allow_offline) known.push_back(p->name());
-    }
-    for (const Preset& p : all_presets()) known.push_back(p.name);
     return bad_input("kv.policy: unknown policy \"{}\"; known policies: {}", shown(name),
-                     joined(known));
+                     joined(permitted_policies(limits)));
   }
   plan.defaults = plan.policy->defaults();
   plan.interval = plan.defaults.interval;
@@ -79,68 +77,7 @@ Status choose_policy(std::string_view name, const KvLimits& limits, KvPlan& plan
   return ok_status();
 }
 
-Status set_alloc(std::string_view word, KvPlan& plan) {
-  plan.alloc = find_budget(word);
-  if (plan.alloc != nullptr) return ok_status();
-  std::vector<std::string_view> known;
-  for (const BudgetRule* b : all_budgets()) known.push_back(b->name());
-  return bad_input("kv.alloc: unknown value \"{}\"; known values: {}", shown(word), joined(known));
-}
-
-Status set_share(std::string_view key, std::string_view word, double low, double high,
-                 double& out) {
-  const ParamSpec spec{key, 0, low, high, false};
-  PF_ASSIGN(out, parse_param(fmt::format("kv.{}", key), word, spec));
-  return ok_status();
-}
-
-Status set_common(std::string_view key, std::string_view word, int64_t n_prompt, KvPlan& plan) {
-  const std::string where = fmt::format("kv.{}", key);
-  const auto count = [&](int64_t low, int64_t& out) -> Status {
-    PF_ASSIGN(out, parse_count(where, word, low, kMost));
-    return ok_status();
-  };
-  const auto flag = [&](bool& out) -> Status {
-    PF_ASSIGN(out, parse_switch(where, word));
-    return ok_status();
-  };
-  if (key == "budget") return parse_budget(word, plan.budget, plan.budget_share);
-  if (key == "interval") return count(1, plan.interval);
-  if (key == "sinks") return count(0, plan.sinks);
-  if (key == "recent") {
-    plan.recent_rule = RecentRule::tokens;
-    return count(0, plan.recent);
-  }
-  if (key == "protect_prompt") return flag(plan.protect_prompt);
-  if (key == "alloc") return set_alloc(word, plan);
-  if (key == "alpha") return set_share(key, word, 0, 1, plan.alloc_params.alpha);
-  if (key == "beta") return set_share(key, word, 1, 1e6, plan.alloc_params.beta);
-  if (key == "prefill_evict") return flag(plan.prefill_evict);
-  if (key == "prefill_chunk") return count(1, plan.prefill_chunk);
-  if (key == "before_suffix") return flag(plan.window_before_suffix);
-  if (key == "elastic") return flag(plan.elastic);
-  if (key == "select_budget") return count(1, plan.quest_tokens);
-  if (key == "select_exempt") {
-    int64_t layers = 0;
-    PF_TRY(count(0, layers));
-    plan.quest_exempt_layers = static_cast<int>(layers);
-    return ok_status();
-  }
-  if (key == "keep") {
-    PF_ASSIGN(plan.keep, parse_spans(word, n_prompt));
-    return ok_status();
-  }
-  if (key == "packing") {
-    PF_ASSIGN(const int i, parse_choice(where, word, "order,fill,block,off"));
-    plan.packing = static_cast<Packing>(i);
-  } else if (key == "release") {
-    PF_ASSIGN(const int i, parse_choice(where, word, "os,pool"));
-    plan.release = static_cast<Release>(i);
-  }
-  return ok_status();  // policy and select: handled by the caller
-}
-
-Status set_params(const KvWords& words, int64_t n_prompt, KvPlan& plan) {
+Status set_params(const KvWords& words, const KvLimits& limits, int64_t n_prompt, KvPlan& plan) {
   const Policy& policy = *plan.policy;
   for (const auto& [key, word] : words) {
     const auto specs = policy.params();
@@ -155,14 +92,19 @@ Status set_params(const KvWords& words, int64_t n_prompt, KvPlan& plan) {
       plan.calibration = word;
       continue;
     }
-    if (!contains(kCommonKeys, key)) {
-      std::vector<std::string_view> known(std::begin(kCommonKeys), std::end(kCommonKeys));
-      for (const ParamSpec& s : specs) known.push_back(s.key);
-      if (uses_calibration(policy, plan.params)) known.push_back("calibration");
+    const KvKey* common = find_kv_key(key);
+    if (common == nullptr) {
       return bad_input("kv: unknown key \"{}\" for policy {}; known keys: {}", shown(key),
-                       plan.name, joined(known));
+                       plan.name, joined(known_kv_keys(policy, plan.params)));
     }
-    PF_TRY(set_common(key, word, n_prompt, plan));
+    if (common->of_request) {
+      return bad_input(
+          "kv.{}: it is of single requests; give it as a member of their \"kv\", apart from the "
+          "policy's name",
+          key);
+    }
+    if (common->set == nullptr) continue;  // policy and select: handled by the caller
+    PF_TRY(common->set({fmt::format("kv.{}", key), word, n_prompt, limits}, plan));
   }
   for (const ParamSpec& s : policy.params()) {
     if (s.key == "kernel" && plan.params.integer(s.key) % 2 == 0) {
@@ -183,7 +125,8 @@ Status choose_selector(const KvWords& words, KvPlan& plan) {
   if (select == 0) {
     plan.quest_tokens = 0;
   } else if (plan.quest_tokens == 0) {
-    plan.quest_tokens = plan.budget_share > 0 ? 2048 : plan.budget;
+    plan.quest_reads_budget = true;
+    plan.quest_tokens = plan.budget_share > 0 ? 1 : plan.budget;
   }
   return ok_status();
 }
@@ -245,8 +188,9 @@ Status check_budget(const KvModel& model, const KvPlan& plan) {
 
 Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& plan) {
   if (plan.defaults.offline && !limits.allow_offline) {
-    return bad_input("kv.policy: {} needs the future; it exists in `pagefold eval` alone",
-                     plan.name);
+    return bad_input(
+        "kv.policy: {} needs the future; it exists in `pagefold eval` alone; use one of {}",
+        plan.name, joined(permitted_policies(limits)));
   }
   if (plan.packing == Packing::off && !limits.allow_off) {
     return bad_input(
@@ -254,13 +198,9 @@ Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& pl
         "block");
   }
   if (plan.policy->cost() > limits.most_cost) {
-    std::vector<std::string_view> cheap;
-    for (const Policy* p : all_policies()) {
-      if (p->cost() <= limits.most_cost && !p->defaults().offline) cheap.push_back(p->name());
-    }
     return bad_input(
         "kv.policy: {} compares all keys with each other and is not served here; use one of {}",
-        plan.name, joined(cheap));
+        plan.name, joined(permitted_policies(limits)));
   }
   if (!plan.evicts()) return ok_status();
   if (plan.interval < limits.min_interval && !plan.defaults.once) {
@@ -284,19 +224,21 @@ Status check_plan(const KvModel& model, const KvLimits& limits, const KvPlan& pl
 
 Result<KvPlan> parse_kv_options(const KvWords& request, const KvWords& server, const KvModel& model,
                                 const KvLimits& limits, int64_t n_prompt) {
-  PF_ASSIGN(KvWords words, unfold(request));
+  PF_ASSIGN(const KvWords own, unfold(request));
   PF_ASSIGN(const KvWords defaults, unfold(server));
+  KvWords words = own;
   const bool own_policy = words.count("policy") > 0;
   for (const auto& [key, word] : defaults) {
-    if (!own_policy || contains(kServerKeys, key)) words.emplace(key, word);
+    if (!own_policy || inherited(key)) words.emplace(key, word);
   }
   KvPlan plan;
   const auto it = words.find("policy");
   PF_TRY(choose_policy(it == words.end() ? "full" : std::string_view(it->second), limits, plan));
-  PF_TRY(set_params(words, n_prompt, plan));
+  PF_TRY(set_params(words, limits, n_prompt, plan));
   PF_TRY(choose_selector(words, plan));
   PF_TRY(find_statistics(model, limits, plan));
   PF_TRY(check_plan(model, limits, plan));
+  plan.unused = unused_kv_words(own, plan);
   return plan;
 }
 

@@ -20,6 +20,11 @@ int64_t KvPlan::budget_at(int64_t next_pos) const {
   return std::max(share, least);
 }
 
+int64_t KvPlan::quest_tokens_at(int64_t next_pos) const {
+  if (!quest_reads_budget || budget_share <= 0) return quest_tokens;
+  return std::max(quest_tokens, static_cast<int64_t>(budget_share * static_cast<double>(next_pos)));
+}
+
 int64_t KvPlan::recent_at(int64_t next_pos) const {
   switch (recent_rule) {
     case RecentRule::half:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kv/budget.h"
@@ -49,13 +50,19 @@ struct KvPlan {
 
   // streaming with reindex=on: positions of slots are numbered anew for a second query (backend).
   bool reindex = false;
-  // quest: blocks read a table, and layers read in full; 0: not sparse.
+  // quest: slots read a table, in whole blocks, and layers read in full; 0 slots: not sparse.
   int64_t quest_tokens = 0;
+  bool quest_reads_budget = false;  // they are the budget, which may be a share
   int quest_exempt_layers = 2;
+
+  // Words of the request that do nothing under its policy (option_keys.h).
+  std::vector<std::string_view> unused;
 
   bool evicts() const { return policy != nullptr && defaults.evicts; }
   // Slots a table at an event, with next_pos tokens computed.
   int64_t budget_at(int64_t next_pos) const;
+  // quest: slots a table that the token at next_pos reads, before they are cut to whole blocks.
+  int64_t quest_tokens_at(int64_t next_pos) const;
   int64_t sinks_at(int64_t next_pos, int64_t stats_rows) const;  // hard prefix of self calibration
   int64_t recent_at(int64_t next_pos) const;
   int64_t protected_at(int64_t next_pos, int64_t stats_rows) const {

@@ -133,6 +133,7 @@ class Loader {
     WeightScheme scheme;
     if (!quant_.quantises_at_load()) {
       PF_ASSIGN(scheme, quant_.scheme_of(name));
+      scheme.maybe_plain = true;
     }
     PF_ASSIGN(auto source, linear(scheme, name, s.vocab_size, s.hidden));
     return pack({&source, 1}, name);

@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
+#include "kv/option_keys.h"
 #include "kv/registry.h"
 
 namespace pagefold {
@@ -137,7 +138,7 @@ std::string policies_json(const EngineConfig& config) {
     if (!served(*p)) continue;
     list.push_back({{"name", p->name()},
                     {"summary", p->summary()},
-                    {"budget", p->defaults().evicts},
+                    {"budget", uses_budget(*p)},
                     {"interval", p->defaults().interval}});
   }
   for (const Preset& preset : all_presets()) {
@@ -145,7 +146,7 @@ std::string policies_json(const EngineConfig& config) {
     if (p == nullptr || !served(*p)) continue;
     list.push_back({{"name", preset.name},
                     {"summary", fmt::format("{} with alloc={}", preset.policy, preset.alloc)},
-                    {"budget", p->defaults().evicts},
+                    {"budget", uses_budget(*p)},
                     {"interval", p->defaults().interval}});
   }
   const auto chosen = config.kv.find("policy");

@@ -119,6 +119,41 @@ TEST_F(Setup, StatisticsOfAnotherModelAreRefusedBeforeWeightsAreRead) {
   refused(options, {"--kv-calibration", "NAME"});
 }
 
+TEST_F(Setup, AFileThatHoldsNoStatisticsIsWrongUse) {
+  take_weights_away();
+  write_statistics(cache_.path() / "calibrations" / "books.calibration", 1);
+  EngineOptions options = options_;
+  const std::string missing = (cache_.path() / "none.bin").string();
+  options.kv_calibrations = {"a=" + missing};
+  refused(options, {fmt::format("--kv-calibration a={}", missing), "no such file", "there: books"});
+  const fs::path foreign = cache_.path() / "foreign.bin";
+  write_text(foreign, "PK and something else");
+  options.kv_calibrations = {"a=" + foreign.string()};
+  refused(options, {foreign.string(), "not a pagefold calibration", "NAME=PATH", "auto or self"});
+  options.kv_calibrations = {"a=" + cache_.path().string()};
+  refused(options, {cache_.path().string(), "NAME=PATH"});
+  options.kv_calibrations = {"novels"};
+  refused(options, {"--kv-calibration novels", "novels.calibration", "there: books"});
+  options.kv_calibrations = {"a b"};
+  refused(options, {"--kv-calibration a b", "letters, digits"});
+}
+
+TEST_F(Setup, TheLeastBudgetIsTheOneThatTheEngineTakes) {
+  // Until queries were seen the first tokens are kept, a quarter of the budget beside 128 recent
+  // ones: 170; statistics need 4 sinks.
+  options_.kv = {{"policy", "triattention"}, {"budget", "100"}};
+  refused(options_, {"100 is below the 170 slots"});
+  options_.kv["budget"] = "169";
+  refused(options_, {"169 is below the 170 slots"});
+  options_.kv["budget"] = "170";
+  EXPECT_TRUE(load_for_engine(options_).ok());
+  write_statistics(folder_.path() / "triattention.calibration", 3);
+  options_.kv["budget"] = "131";
+  refused(options_, {"131 is below the 132 slots"});
+  options_.kv["budget"] = "132";
+  EXPECT_TRUE(load_for_engine(options_).ok());
+}
+
 TEST_F(Setup, StatisticsAreFoundByNameBesideTheModelAndByTheWeights) {
   EXPECT_EQ(found("auto"), 0);
   const auto files = open_model(folder_.path());

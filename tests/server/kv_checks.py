@@ -40,6 +40,7 @@ def check_usage(policy, usage, budget):
     tables = round(kv["kept_slots"] / kv["kept_tokens"])
     assert abs(kv["kept_tokens"] + kv["evicted_tokens"] - computed) < 1e-6, where
     assert kv["compactions"] == len(kept), where
+    assert kv["unused"] in ([], ["budget"]) and (policy == "full" or not kv["unused"]), where
     if policy == "kvcompress":  # whole blocks
         assert held * tables - tables * BLOCK < kv["kept_slots"] < held * tables + tables * BLOCK, where
     else:

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/pull/disk.h"
 #include "cli/pull/sha256.h"
 #include "net/http_client.h"
 
@@ -71,11 +72,15 @@ class Partial {
     ::unlink(path_.c_str());
   }
   uint64_t size() const { return size_; }
+  bool full() const { return full_; }  // the disk could not take all of it
   const fs::path& path() const { return path_; }
 
  private:
   // Not kUnavailable: trying again does not make room.
-  Status disk_error() const { return exhausted("{}: {}", path_.string(), std::strerror(errno)); }
+  Status disk_error() {
+    full_ = means_full(errno);
+    return exhausted("{}: {}", path_.string(), std::strerror(errno));
+  }
   void close() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
@@ -83,6 +88,7 @@ class Partial {
   fs::path path_;
   int fd_ = -1;
   uint64_t size_ = 0;
+  bool full_ = false;
 };
 
 struct Transfer {
@@ -219,9 +225,12 @@ Result<Downloaded> download_file(const Download& what) {
   // A part that is already whole only needs its hash checked.
   if (!what.size || file.size() < *what.size || *what.size == 0) {
     if (const Status fetched = fetch_all(transfer); !fetched.ok()) {
-      const bool worthless = absl::IsDataLoss(fetched) || file.size() == 0;
+      const uint64_t got = file.size();
+      // On a full disk the part would only keep it full.
+      const bool worthless = absl::IsDataLoss(fetched) || got == 0 || file.full();
       if (worthless) file.discard();
-      return fetched;
+      if (!file.full()) return fetched;
+      return full_disk(what.label, what.target.parent_path(), transfer.total);
     }
   }
   PF_ASSIGN(std::string hash, sha256_of_file(file.path()));
@@ -231,7 +240,11 @@ Result<Downloaded> download_file(const Download& what) {
                     what.label, transfer.sha256, hash);
   }
   const Downloaded result{file.size(), std::move(hash)};
-  PF_TRY(file.publish(what.target));
+  if (const Status published = file.publish(what.target); !published.ok()) {
+    if (!file.full()) return published;
+    file.discard();
+    return full_disk(what.label, what.target.parent_path(), result.size);
+  }
   return result;
 }
 

@@ -1,11 +1,10 @@
 #include "cli/pull/hub.h"
 
-#include <sys/statvfs.h>
-
 #include <cstdlib>
 
 #include "base/log.h"
 #include "cli/pull/cache.h"
+#include "cli/pull/disk.h"
 #include "cli/pull/download.h"
 #include "net/http_client.h"
 
@@ -72,13 +71,9 @@ bool already_there(const fs::path& folder, const Manifest& old, const HubFile& f
 }
 
 Status check_room(const fs::path& folder, uint64_t needed) {
-  struct statvfs info {};
-  if (::statvfs(folder.c_str(), &info) != 0) return ok_status();
-  const uint64_t room = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
-  if (needed <= room) return ok_status();
-  return exhausted(
-      "{}: the model needs {} MiB, {} MiB are free; set PAGEFOLD_CACHE to another disk",
-      folder.string(), needed >> 20, room >> 20);
+  const auto room = room_in(folder);
+  if (!room || needed <= *room) return ok_status();
+  return full_disk("the model", folder, needed);
 }
 
 }  // namespace

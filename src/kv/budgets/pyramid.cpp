@@ -13,6 +13,7 @@ class Pyramid final : public BudgetRule {
   std::string_view summary() const override {
     return "lower layers keep more; budget x layers in all";
   }
+  std::string_view param() const override { return "beta"; }
   void counts(const BudgetInput& in, int64_t* keep) const override {
     const KvModel& m = in.model;
     const int layers = m.n_compressed_layers();

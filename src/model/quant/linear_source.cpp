@@ -11,18 +11,53 @@ LinearResult make_plain(const LayerTensors& l) {
   return std::make_unique<TensorSource>(source);
 }
 
-// The tensor that only a quantised layer has, for formats that leave out X.weight.
-std::string_view marker_of(WeightLayout layout) {
-  if (layout == WeightLayout::awq || layout == WeightLayout::gptq) return "qweight";
-  return layout == WeightLayout::ct_packed ? "weight_packed" : "";
+// What a quantised layer has in the place of plain numbers.
+struct Sign {
+  std::string_view tensor;  // below the module
+  std::string_view type;    // of it, where the name alone says nothing
+};
+Sign sign_of(WeightLayout layout) {
+  switch (layout) {
+    case WeightLayout::awq:
+    case WeightLayout::gptq:
+      return {"qweight", ""};
+    case WeightLayout::ct_packed:
+      return {"weight_packed", ""};
+    case WeightLayout::fp8:
+      return {"weight", "F8_E4M3"};
+    case WeightLayout::bnb4:
+      return {"weight", "U8"};
+    case WeightLayout::int8:
+    case WeightLayout::bnb8:
+      return {"weight", "I8"};
+    case WeightLayout::plain:
+    case WeightLayout::to_fp8:
+    case WeightLayout::to_nf4:
+      break;
+  }
+  return {};
 }
 
-// The file has the layer in floats: no other tensor can say more.
-bool is_plain_in_file(const LayerTensors& l) {
-  const std::string_view marker = marker_of(l.scheme.layout);
-  if (!marker.empty() && l.optional(marker)) return false;
+// X.weight, where the file has the layer in floats: no other tensor can say more. Null: it has not.
+const TensorInfo* plain_in_file(const LayerTensors& l) {
+  const Sign sign = sign_of(l.scheme.layout);
+  if (sign.type.empty() && l.optional(sign.tensor)) return nullptr;
   const TensorInfo* t = l.optional("weight");
-  return t && is_plain_float(t->type) && t->shape == Shape{l.n_out, l.n_in};
+  const bool plain = t && is_plain_float(t->type) && t->shape == Shape{l.n_out, l.n_in};
+  return plain ? t : nullptr;
+}
+
+// The config and the weights do not belong together. Guessing which of the two is right would make
+// a model out of weights that were never quantised, or of ones that lost their scales.
+Status plain_but_quantised(const LayerTensors& l, const TensorInfo& weight) {
+  const Sign sign = sign_of(l.scheme.layout);
+  const std::string wanted = sign.type.empty()
+                                 ? fmt::format("no '{}' is there", l.name(sign.tensor))
+                                 : fmt::format("it should be {}", sign.type);
+  return bad_data(
+      "'{}' is plain in the file ({}), but {} says that '{}' is quantised: {}; name it among the "
+      "modules that are left out there, or remove that object if the weights are not quantised",
+      weight.name, tensor_type_info(weight.type).name, l.where, l.module, wanted);
 }
 
 Status skipped_but_quantised(const LayerTensors& l) {
@@ -49,7 +84,10 @@ Result<std::unique_ptr<LinearSource>> make_linear_source(const WeightScheme& sch
     return make_plain(l);
   }
   const bool at_load = layout == WeightLayout::to_fp8 || layout == WeightLayout::to_nf4;
-  if (!at_load && is_plain_in_file(l)) return make_plain(l);
+  if (const TensorInfo* weight = at_load ? nullptr : plain_in_file(l)) {
+    if (!scheme.maybe_plain) return plain_but_quantised(l, *weight);
+    return make_plain(l);
+  }
   if (n_in % 32 != 0) {
     return unsupported("'{}' has {} inputs; quantised layers need a multiple of 32", module, n_in);
   }

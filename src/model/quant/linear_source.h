@@ -16,7 +16,8 @@ using FindTensor = std::function<const TensorInfo*(const std::string& name)>;
 
 // n_out, n_in: of the layer. Errors name the tensor that is missing, has a wrong shape or type, or
 // holds what cannot be. `where` (the config) is named beside missing ones.
-// A layer that the file holds as a plain X.weight is read as such, whatever the scheme says.
+// A layer of a quantised scheme that the file holds as a plain X.weight is an error, unless the
+// scheme is maybe_plain.
 Result<std::unique_ptr<LinearSource>> make_linear_source(const WeightScheme& scheme,
                                                          std::string_view where,
                                                          const std::string& module, int64_t n_out,

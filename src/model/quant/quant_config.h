@@ -41,6 +41,7 @@ struct WeightScheme {
   bool zeros_minus_one = true;  // gptq: v1
   int64_t block_out = 0, block_in = 0;  // fp8: weights a scale; 0: as the scales' shape says
   bool int8_inputs = false;             // the format means int8 activations (W8A8)
+  bool maybe_plain = false;             // the output head: writers leave it alone without saying so
 };
 
 struct QuantConfig {
