@@ -156,8 +156,9 @@ def main():
         before = read_bandwidth()
         try:
             r = own_rows.measure(row.key, args) if isinstance(row, OwnRow) else versus_peer(run, row)
-        except (subprocess.CalledProcessError, RuntimeError) as error:
+        except (subprocess.CalledProcessError, RuntimeError, OSError) as error:
             print(f"| {row.row} | {row.name} | not measured: {error} |", file=sys.stderr)
+            run.peers.clear()  # one that ended is started again
             continue
         r |= {"row": row.row, "gate": row.gate, "target": row.target, "read_gb_per_s": [before, read_bandwidth()]}
         results[row.name] = r
