@@ -18,7 +18,7 @@ def _cells(data, any_form=False):
     for head in range(0, 64, 4):
         cells = struct.unpack_from("<I", data, head)[0]
         at = head + 4 + 12 * cells
-        if not 0 < cells < 1 << 24 or at + 28 > len(data):
+        if not 1 < cells < 1 << 24 or at + 28 > len(data) or struct.unpack_from("<5i", data, head + 4)[::3] != (0, 1):
             continue
         v_trans, layers, k_type, row = struct.unpack_from("<IIiQ", data, at)
         if any_form and v_trans < 2 and 0 < layers < 1024 and k_type in (F16, Q8_0):
