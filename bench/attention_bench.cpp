@@ -4,7 +4,7 @@
 // bandwidth of reading the blocks in table order. cpu_*: by processor time, per thread; the fair
 // figures with one thread on a shared machine (waiting threads spin, so not with two). "compare"
 // runs steps over two caches in turn: "ratio" is the median of the first type's time over the
-// second's.
+// second's. "memory" decodes over 640 MiB, which no processor cache holds.
 //   build/release/bin/attention_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
@@ -379,6 +379,27 @@ void register_types(const Isa* isa) {
   }
 }
 
+// Decode over a cache that no processor cache holds, by all threads: the kernel's share of what
+// memory gives.
+void register_memory(const Isa* isa) {
+  constexpr int64_t kBytes = int64_t{640} << 20;
+  for (const auto& type : kTypes) {
+    for (int dim : {64, 128}) {
+      const KvLayout layout{type.type, type.type, dim, 16};
+      const auto a_slot = static_cast<int64_t>(layout.block_bytes()) / 16 * Cache::kTables;
+      const auto context = static_cast<int>(kBytes / a_slot / 1024 * 1024);
+      for (int group : {1, 2, 3, 4, 8}) {
+        const std::string name =
+            std::string("memory/") + isa->name + "/" + type.name + shape_name(dim, group);
+        auto* d = benchmark::RegisterBenchmark(
+            name.c_str(), [=](benchmark::State& s) { decode(s, *isa, layout, group, context); });
+        d->ArgNames({"threads"})->Unit(benchmark::kMillisecond)->UseRealTime();
+        for (int threads : {1, 2}) d->Args({threads});
+      }
+    }
+  }
+}
+
 void register_comparisons(const Isa* isa) {
   const struct {
     const char* name;
@@ -408,7 +429,9 @@ void register_comparisons(const Isa* isa) {
 void register_all() {
   for (const Isa* isa : {&kAvx512, &kAvx2, &kScalar}) {
     register_types(isa);
-    if (isa != &kScalar) register_comparisons(isa);
+    if (isa == &kScalar) continue;
+    register_memory(isa);
+    register_comparisons(isa);
   }
 }
 

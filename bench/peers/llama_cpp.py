@@ -72,9 +72,11 @@ class Run:
         return peer, flash
 
 
-def peer_seconds(peer, row, threads, flash, steps):
+def peer_seconds(peer, row, threads, flash, pilot=False):
     if row.test == "prefill":
-        return peer.do("prefill", slot=flash, threads=threads, rows=row.tokens)["seconds"]
+        rows = row.tokens // 4 if pilot else row.tokens
+        return peer.do("prefill", slot=flash, threads=threads, rows=rows)["seconds"] * row.tokens / rows
+    steps = max(2, row.steps // 4) if pilot else row.steps
     return peer.do("decode", slot=flash, threads=threads, steps=steps)["seconds"] / steps
 
 
@@ -84,7 +86,7 @@ def versus_peer(run, row):
     depth = row.depth if row.test == "prefill" else row.depth + row.steps // 2
     spec = f"len={depth},batch={row.seqs},rows={row.tokens},kv={row.kv},threads={args.threads}"
     peer, flashes = run.peer_contexts(row)
-    pilot = {(t, f): peer_seconds(peer, row, t, f, max(2, row.steps // 4)) for f in flashes for t in (1, args.threads)}
+    pilot = {(t, f): peer_seconds(peer, row, t, f, pilot=True) for f in flashes for t in (1, args.threads)}
     threads, flash = min(pilot, key=pilot.get)
     for f in flashes:
         if f != flash:
@@ -94,7 +96,7 @@ def versus_peer(run, row):
     with Steps(run.model(row.model), [spec]) as ours:
         for _ in range(args.repeat):
             a.append(ours.seconds(steps) / steps)
-            b.append(peer_seconds(peer, row, threads, flash, row.steps))
+            b.append(peer_seconds(peer, row, threads, flash))
     peer.do("close", slot=flash)
     per_step = row.seqs * row.tokens
     return {"value": statistics.median(b) / statistics.median(a), "pagefold_tokens_per_s": per_step / statistics.median(a),
@@ -156,8 +158,9 @@ def main():
         before = read_bandwidth()
         try:
             r = own_rows.measure(row.key, args) if isinstance(row, OwnRow) else versus_peer(run, row)
-        except (subprocess.CalledProcessError, RuntimeError) as error:
+        except (subprocess.CalledProcessError, RuntimeError, OSError) as error:
             print(f"| {row.row} | {row.name} | not measured: {error} |", file=sys.stderr)
+            run.peers.clear()  # one that ended is started again
             continue
         r |= {"row": row.row, "gate": row.gate, "target": row.target, "read_gb_per_s": [before, read_bandwidth()]}
         results[row.name] = r

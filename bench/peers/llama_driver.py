@@ -94,6 +94,7 @@ class Context:
         return bytes(data)
 
     def restore(self, data, depth):
+        data = llama_state.for_streams(data, self.seqs)
         array = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
         for s in range(self.seqs):
             if L.llama_state_seq_set_data(self.ctx, array, len(data), s) == 0:

@@ -13,28 +13,19 @@ import numpy as np
 F16, Q8_0 = 1, 8
 
 
-def _data_at(data, cells):
-    """Where v_trans lies: found by what must follow it."""
-    for at in range(0, 256 + 32 * cells, 4):
+def _cells(data, any_form=False):
+    """How many cells there are and where v_trans lies: the number is one of the first words, then come 12 bytes a cell."""
+    for head in range(0, 64, 4):
+        cells = struct.unpack_from("<I", data, head)[0]
+        at = head + 4 + 12 * cells
+        if not 1 < cells < 1 << 24 or at + 28 > len(data) or struct.unpack_from("<5i", data, head + 4)[::3] != (0, 1):
+            continue
         v_trans, layers, k_type, row = struct.unpack_from("<IIiQ", data, at)
-        if v_trans != 0 or not 0 < layers < 1024 or k_type != F16 or row == 0 or row % 2 or row > 1 << 20:
-            continue
-        if at + 8 + 2 * layers * (12 + row * cells) == len(data):
-            return at
+        if any_form and v_trans < 2 and 0 < layers < 1024 and k_type in (F16, Q8_0):
+            return cells, at
+        if v_trans == 0 and k_type == F16 and at + 8 + 2 * layers * (12 + row * cells) == len(data):
+            return cells, at
     raise ValueError("this is no state of a float16 cache with flash attention that this script knows")
-
-
-def _cells(data):
-    """The number of cells is one of the first words of the header."""
-    for at in range(0, 64, 4):
-        cells = struct.unpack_from("<I", data, at)[0]
-        if not 0 < cells < 1 << 24:
-            continue
-        try:
-            return cells, _data_at(data, cells)
-        except (ValueError, struct.error):
-            continue
-    raise ValueError("the number of cells is not where it was expected")
 
 
 def _quantised(rows):
@@ -45,7 +36,7 @@ def extended(data, times):
     """The state of `times` as many cells: the same rows again, at the positions that follow. What attention costs depends on
     the number of cells, not on what is in them."""
     cells, at = _cells(data)
-    head = at - 12 * cells  # then for each cell its position, 1 (sequences) and the sequence
+    head = at - 12 * cells
     meta = np.frombuffer(data, np.int32, 3 * cells, head).reshape(cells, 3)
     if head < 4 or struct.unpack_from("<I", data, head - 4)[0] != cells or not np.array_equal(meta[:, 0], np.arange(cells)):
         raise ValueError("the cells are not where they were expected")
@@ -59,6 +50,17 @@ def extended(data, times):
         out += [data[at:at + 12], data[at + 12:at + 12 + cells * row] * times]
         at += 12 + cells * row
     return b"".join(out)
+
+
+def for_streams(data, streams):
+    """The state for a cache of several streams: their number precedes the cells, and the other streams give none."""
+    if streams == 1:
+        return data
+    cells, at = _cells(data, any_form=True)
+    count = at - 12 * cells - 4
+    if struct.unpack_from("<II", data, count - 4) != (1, cells):
+        raise ValueError("the number of streams is not where it was expected")
+    return data[:count - 4] + struct.pack("<I", streams) + data[count:] + struct.pack("<I", 0) * (streams - 1)
 
 
 def convert(data, form):

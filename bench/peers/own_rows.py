@@ -20,7 +20,7 @@ def _named(value, samples, command):
 
 
 def attention(kind, args):
-    command = [BIN / "attention_bench", f"--benchmark_filter=^decode/avx512/{kind}/dim64/group3/threads:2",
+    command = [BIN / "attention_bench", f"--benchmark_filter=^memory/avx512/{kind}/dim64/group3/threads:2",
                "--benchmark_min_time=0.3", "--benchmark_format=json"]
     runs = [json.loads(_run(command))["benchmarks"][0] for _ in range(args.repeat)]
     shares = [r["share"] for r in runs]
