@@ -6,6 +6,7 @@
 #include "api/chat_prompt.h"
 #include "api/engine_setup.h"
 #include "api/grammar_store.h"
+#include "api/stop_watch.h"
 #include "engine/engine.h"
 #include "pagefold/pagefold.h"
 #include "text/stream_decoder.h"
@@ -168,11 +169,12 @@ class TextEngine final : public Engine {
     if (shape) {
       PF_ASSIGN(r.grammar, grammars_.get(*shape));
     }
-    PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
     StreamDecoder::Options options{.skip_special = sampling.skip_special_tokens,
                                    .stop = sampling.stop,
                                    .include_stop = sampling.include_stop_str_in_output,
                                    .at_text_start = at_text_start};
+    watch_for_stop(*model_.tokenizer, options, r);
+    PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
     return std::make_unique<Stream>(*model_.tokenizer, std::move(generation), std::move(options));
   }
 
