@@ -5,6 +5,7 @@
 #include "api/engine_setup.h"
 #include "api/open_engine.h"
 #include "api/request_maker.h"
+#include "api/stop_watch.h"
 #include "engine/engine.h"
 #include "engine/limits.h"
 #include "pagefold/pagefold.h"
@@ -122,12 +123,13 @@ class TextEngine final : public Engine {
   Result<std::unique_ptr<TextStream>> submit(const AnswerWish& wish) {
     PF_ASSIGN(Request r, maker_.make(wish, core_->config().max_model_len));
     r.id = fmt::format("local-{}", ++count_);
-    PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
     const SamplingOptions& sampling = wish.sampling;
     StreamDecoder::Options options{.skip_special = sampling.skip_special_tokens,
                                    .stop = sampling.stop,
                                    .include_stop = sampling.include_stop_str_in_output,
                                    .at_text_start = wish.messages != nullptr};
+    watch_for_stop(*model_.tokenizer, options, r);
+    PF_ASSIGN(std::shared_ptr<Generation> generation, core_->submit(std::move(r)));
     return std::make_unique<Stream>(*model_.tokenizer, std::move(generation), std::move(options));
   }
 

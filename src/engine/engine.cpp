@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "engine/answer_watch.h"
 #include "engine/ending.h"
 #include "engine/engine_impl.h"
 #include "engine/limits.h"
@@ -88,7 +89,7 @@ void EngineCore::Impl::step() {
     const StepPlan& plan = scheduler.plan(freed);
     give_back();
     queue.left(scheduler.newly_admitted());
-    fill_restored();
+    fill_restored(/*wait=*/plan.items.empty() && !scheduler.waits_for_compaction());
     if (!plan.items.empty()) {
       copy_shared(plan);
       batch.build(plan);
@@ -202,6 +203,9 @@ void EngineCore::Impl::choose_token(Sequence& s, const float* row) {
   if (end_token || contains(o.stop_token_ids, token)) {
     ended.push_back({&s, {FinishReason::stop, token, {}}});
   } else if (over) {
+    ended.push_back({&s, {FinishReason::stop, -1, {}}});
+  } else if (s.request.watch && s.request.watch->ends_with(token)) {
+    s.stopped = true;
     ended.push_back({&s, {FinishReason::stop, -1, {}}});
   } else if (s.n_generated() >= s.max_tokens) {
     ended.push_back({&s, {FinishReason::length, -1, {}}});

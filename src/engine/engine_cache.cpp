@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/answer_watch.h"
 #include "engine/engine_impl.h"
 
 namespace pagefold {
@@ -25,7 +26,7 @@ void EngineCore::Impl::compact() {
   // Making room pauses from the back.
   for (size_t i = 0; i < scheduler.running(); ++i) {
     Sequence& s = scheduler.running_at(i);
-    if (!s.compression) continue;
+    if (!s.compression || s.spilled) continue;
     const bool done = compaction.run(
         s, freed, [this] { give_back(); }, [&] { return make_room_to_compact(s); });
     if (done) count_compaction(s);
@@ -47,34 +48,50 @@ bool EngineCore::Impl::make_room_to_compact(Sequence& s) {
   return !self;
 }
 
+// Takes positions out of the cache of a sequence that ended. False: there is no room to do it.
+bool EngineCore::Impl::drop_span(Sequence& s, const KeepSpan& span) {
+  if (s.plan->packing == Packing::off) return false;
+  const int64_t dropped = SessionStore::hidden_tokens(s);
+  const auto commit = [this] { give_back(); };
+  while (!compaction.drop(s, span, dropped, freed, commit)) {
+    if (!prefix.index().reclaim(int64_t{pool.free_count()} + 1, freed) &&
+        !sessions.drop_oldest(freed)) {
+      return false;
+    }
+  }
+  s.hidden.push_back(span);
+  return true;
+}
+
 // An answer that came to its own end may be gone on from. False: its cache is not wanted any more.
 bool EngineCore::Impl::keep_session(std::unique_ptr<Sequence>& s, FinishReason reason) {
   const bool ended = reason == FinishReason::stop || reason == FinishReason::length;
   if (!ended || s->session.empty() || s->spilled || s->n_computed < s->n_prompt) return false;
-  const KeepSpan thought = s->drop_thinking ? thought_of(*s) : KeepSpan{};
-  if (thought.begin < thought.end) {
-    if (s->plan->packing == Packing::off) return false;
-    const int64_t dropped = SessionStore::hidden_tokens(*s);
-    const auto commit = [this] { give_back(); };
-    while (!compaction.drop(*s, thought, dropped, freed, commit)) {
-      if (!prefix.index().reclaim(int64_t{pool.free_count()} + 1, freed) &&
-          !sessions.drop_oldest(freed)) {
-        return false;
-      }
-    }
-    s->hidden.push_back(thought);
+  std::vector<KeepSpan> spans;
+  const int64_t end = s->stopped
+                          ? std::min(s->n_computed, s->n_prompt + s->request.watch->shown_tokens())
+                          : s->n_computed;
+  if (s->drop_thinking) spans.push_back(thought_of(*s));
+  if (!spans.empty() && spans[0].end > end) spans.clear();
+  spans.push_back({end, s->n_computed});  // what makes a stop string is in no later prompt
+  for (const KeepSpan& span : spans) {
+    if (span.begin < span.end && !drop_span(*s, span)) return false;
   }
   sessions.keep(std::move(s), Clock::now(), freed);
   return true;
 }
 
-void EngineCore::Impl::fill_restored() {
-  for (Sequence* s : scheduler.restored()) {
-    const Status filled = pausing.fill_blocks(*s);
-    if (filled.ok()) continue;
-    log::error("{}: {}; it is computed again", s->request.id, message_of(filled));
-    pausing.lost(*s, freed);
-  }
+// Whoever is on its way back goes on with the step after its last bytes came. wait: nobody else has
+// work to do.
+void EngineCore::Impl::fill_restored(bool wait) {
+  scheduler.for_running([&](Sequence& s) {
+    if (!s.spilled) return;
+    const Status filled = pausing.fill_blocks(s, wait);
+    wait = false;
+    if (filled.ok()) return;
+    log::error("{}: {}; it is computed again", s.request.id, message_of(filled));
+    pausing.lost(s, freed);
+  });
   give_back();
 }
 

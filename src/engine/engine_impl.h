@@ -38,8 +38,9 @@ struct EngineCore::Impl {
   void advance(const StepPlan& plan);
   void compact();
   bool make_room_to_compact(Sequence& s);
-  void fill_restored();
+  void fill_restored(bool wait);
   void count_compaction(Sequence& s);
+  bool drop_span(Sequence& s, const KeepSpan& span);
   bool keep_session(std::unique_ptr<Sequence>& s, FinishReason reason);
   void copy_shared(const StepPlan& plan);
   void retire(std::unique_ptr<Sequence> s, FinishReason reason, std::string error = {});

@@ -17,6 +17,7 @@
 
 namespace pagefold {
 
+class AnswerWatch;
 class TokenGrammar;
 
 struct Request {
@@ -36,6 +37,8 @@ struct Request {
   };
   Thinking thinking;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
+  // Where stop strings end the answer, for requests with a session; null: the front end cancels.
+  std::shared_ptr<AnswerWatch> watch;
   // What the answer must match; null: anything. Its vocabulary is the model's.
   std::shared_ptr<TokenGrammar> grammar;
 };

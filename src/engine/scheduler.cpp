@@ -49,7 +49,7 @@ const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
   logits_left_ = max_logit_rows_;
   paused_now_ = false;
   newly_admitted_ = 0;
-  restored_.clear();
+  drop_unwritten();
   if (running_.empty()) pausing_.nothing_runs();
   for (const auto& s : running_) s->scheduled_rows = s->scheduled_logits = 0;
 
@@ -70,12 +70,25 @@ const StepPlan& Scheduler::plan(std::vector<BlockId>& freed) {
     plan_.rows += s->scheduled_rows;
     plan_.logit_rows += s->scheduled_logits;
   }
-  const auto waits = [](const auto& s) {
-    return s->spilled || s->compact_now || (s->compression && s->compression->due(s->cache));
-  };
-  PF_CHECK(empty() || !plan_.items.empty() || std::any_of(running_.begin(), running_.end(), waits),
+  const auto returns = [](const auto& s) { return s->spilled != nullptr; };
+  PF_CHECK(empty() || !plan_.items.empty() || waits_for_compaction() ||
+               std::any_of(running_.begin(), running_.end(), returns),
            "a step without work");
   return plan_;
+}
+
+bool Scheduler::waits_for_compaction() const {
+  return std::any_of(running_.begin(), running_.end(), [](const auto& s) {
+    return !s->spilled && (s->compact_now || (s->compression && s->compression->due(s->cache)));
+  });
+}
+
+// Paused sequences whose bytes never reached the file are computed again.
+void Scheduler::drop_unwritten() {
+  for (const auto& s : waiting_) {
+    if (!s->admitted) break;
+    if (s->spilled) pausing_.give_up_unwritten(*s);
+  }
 }
 
 int64_t Scheduler::rows_allowed(const Sequence& s) const {
@@ -108,6 +121,7 @@ void Scheduler::ensure_compression(Sequence& s) const {
 }
 
 void Scheduler::schedule(Sequence& s, std::vector<BlockId>& freed) {
+  if (s.spilled) return;  // on its way back
   ensure_compression(s);
   const int64_t rows = rows_allowed(s);
   if (rows <= 0) return;
@@ -256,8 +270,8 @@ void Scheduler::admit(std::vector<BlockId>& freed) {
   }
 }
 
-// Blocks now; its bytes come after the plan, its rows with the next one. What is still published of
-// it is shared again.
+// Blocks now; its bytes come after the plan, in as many steps as it takes, its rows then. What is
+// still published of it is shared again.
 void Scheduler::go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed) {
   PrefixIndex& index = prefix_.index();
   index.touch(prefix_.find_spilled(*s).cursor, Clock::now());  // to be taken back last
@@ -267,7 +281,6 @@ void Scheduler::go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed) 
     PF_CHECK(more, "blocks of a spilled sequence were counted wrongly");
   }
   s->scheduled_rows = s->scheduled_logits = 0;
-  restored_.push_back(s.get());
   running_.push_back(std::move(s));
 }
 

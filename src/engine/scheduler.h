@@ -47,8 +47,8 @@ class Scheduler {
   // appended to `freed`. The plan is empty only when no sequence is left, or when one must be
   // filled in or compacted first.
   const StepPlan& plan(std::vector<BlockId>& freed);
-  // Sequences that the last plan() gave new blocks for their spilled bytes.
-  const std::vector<Sequence*>& restored() const { return restored_; }
+  // A sequence has to be compacted before it may go on.
+  bool waits_for_compaction() const;
   // Takes out every sequence for which `wanted` is true. Their blocks are still held.
   template <class F>
   void take_if(F wanted, std::vector<std::unique_ptr<Sequence>>& out) {
@@ -103,6 +103,7 @@ class Scheduler {
   void admit(std::vector<BlockId>& freed);
   bool squeeze();
   void go_on(std::unique_ptr<Sequence> s, std::vector<BlockId>& freed);
+  void drop_unwritten();
   void ensure_compression(Sequence& s) const;
 
   const EngineConfig& config_;
@@ -115,7 +116,6 @@ class Scheduler {
   const int max_logit_rows_;
   std::vector<std::unique_ptr<Sequence>> running_;  // ascending arrival
   std::deque<std::unique_ptr<Sequence>> waiting_;  // ascending arrival, paused ones first by nature
-  std::vector<Sequence*> restored_;
   StepPlan plan_;
   int rows_left_ = 0, logits_left_ = 0;
   bool paused_now_ = false;  // or a budget was lowered: nobody is admitted in this step

@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "engine/request.h"
 #include "engine/spill_file.h"
+#include "engine/spill_thread.h"
 #include "kv/cache.h"
 #include "kv/compression.h"
 #include "kv/prefix.h"
@@ -26,11 +27,22 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// The cache of a paused sequence.
+// The cache of a paused sequence. While it comes back its blocks are in the sequence's cache, and
+// `filling` says which of them are read.
 struct SpilledCache {
+  struct Filling {
+    std::vector<BlockId> ids;
+    std::vector<int32_t> filled;
+    std::vector<std::pair<size_t, size_t>> pieces;  // first block, blocks
+    size_t asked = 0, done = 0;                     // pieces
+    std::shared_ptr<SpillTransfer> transfer;
+    Clock::time_point begin{};
+  };
   CacheLengths lengths;
   int64_t blocks = 0;
   std::unique_ptr<SpillFile::Extent> extent;
+  std::shared_ptr<SpillTransfer> writing;  // fails when the bytes could not be written
+  std::unique_ptr<Filling> filling;
 };
 
 // Its numbers, each with one writer:
@@ -75,7 +87,7 @@ struct Sequence {
   int64_t n_prompt;
   int64_t n_computed = 0;
   SequenceCache cache;
-  std::unique_ptr<SpilledCache> spilled;  // paused, and not filled in again yet
+  std::unique_ptr<SpilledCache> spilled;  // paused, or running and not filled in yet
   int64_t peak_blocks = 0;
   PrefixIndex::Cursor prefix;  // of its blocks in the prefix index
   bool publishes = true;
@@ -100,6 +112,7 @@ struct Sequence {
   int scheduled_rows = 0, scheduled_logits = 0;  // of the step being planned
   int times_paused = 0;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+  bool stopped = false;                     // by request.watch
   std::shared_ptr<GrammarMatcher> matcher;  // where in its grammar the answer is; null: none
 
   Clock::time_point submitted{}, last_token{};

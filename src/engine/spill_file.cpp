@@ -72,11 +72,7 @@ void SpillFile::release(uint64_t offset, uint64_t bytes) {
   if (bytes == 0) return;
   PF_CHECK(used_ >= bytes, "a spilled extent was freed twice");
   used_ -= bytes;
-#ifdef FALLOC_FL_PUNCH_HOLE
-  // Best effort: where it is not supported, the space is used again by the next extent.
-  (void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                    static_cast<off_t>(bytes));
-#endif
+  const uint64_t freed = offset, n = bytes;
   auto next = holes_.upper_bound(offset);
   if (next != holes_.begin()) {
     const auto before = std::prev(next);
@@ -90,29 +86,42 @@ void SpillFile::release(uint64_t offset, uint64_t bytes) {
     bytes += next->second;
     holes_.erase(next);
   }
-  if (offset + bytes == end_) {
+  const bool shrinks = offset + bytes == end_;
+  if (shrinks) {
     end_ = offset;
-    (void)::ftruncate(fd_, static_cast<off_t>(end_));
   } else {
     holes_.emplace(offset, bytes);
   }
+  const auto empty = [fd = fd_, freed, n, shrinks, end = end_] {
+#ifdef FALLOC_FL_PUNCH_HOLE
+    // Best effort: where it is not supported, the space is used again by the next extent.
+    (void)::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(freed),
+                      static_cast<off_t>(n));
+#endif
+    if (shrinks) (void)::ftruncate(fd, static_cast<off_t>(end));
+  };
+  if (run_) {
+    run_(empty);
+  } else {
+    empty();
+  }
 }
 
-Status SpillFile::Extent::write(uint64_t at, std::span<const std::byte> data) {
-  PF_CHECK(at + data.size() <= bytes_, "a write beyond the extent");
+Status SpillFile::Place::write(uint64_t at, std::span<const std::byte> data) const {
+  PF_CHECK(at + data.size() <= bytes, "a write beyond the extent");
   const int64_t done = repeat(data.size(), [&](size_t from) {
-    return ::pwrite(file_.fd_, data.data() + from, data.size() - from,
-                    static_cast<off_t>(offset_ + at + from));
+    return ::pwrite(fd, data.data() + from, data.size() - from,
+                    static_cast<off_t>(offset + at + from));
   });
   if (done == static_cast<int64_t>(data.size())) return ok_status();
   return exhausted("the cache of a paused request cannot be written: {}", std::strerror(errno));
 }
 
-Status SpillFile::Extent::read(uint64_t at, std::span<std::byte> data) const {
-  PF_CHECK(at + data.size() <= bytes_, "a read beyond the extent");
+Status SpillFile::Place::read(uint64_t at, std::span<std::byte> data) const {
+  PF_CHECK(at + data.size() <= bytes, "a read beyond the extent");
   const int64_t done = repeat(data.size(), [&](size_t from) {
-    return ::pread(file_.fd_, data.data() + from, data.size() - from,
-                   static_cast<off_t>(offset_ + at + from));
+    return ::pread(fd, data.data() + from, data.size() - from,
+                   static_cast<off_t>(offset + at + from));
   });
   if (done == static_cast<int64_t>(data.size())) return ok_status();
   return io_error("the cache of a paused request cannot be read back: {}",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "api/stop_watch.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "server/request_ids.h"
@@ -74,6 +75,7 @@ std::optional<ApiError> AnswerJob::submit() {
       r.thinking = model_.thinking;
       r.cache_salt = request_.cache_salt;
       r.grammar = request_.grammar;
+      watch_for_stop(*model_.tokenizer, Choice::decoding(model_, request_), r);
       auto generation = engine_.submit(std::move(r));
       if (!generation.ok()) return api_error(generation.status());
       Slot& slot = slots_.emplace_back(model_, request_);

@@ -35,13 +35,16 @@ std::vector<int32_t> format_marks(const ApiModel& model, const MessageFormat& fo
 
 }  // namespace
 
+StreamDecoder::Options Choice::decoding(const ApiModel& model, const CompletionRequest& request) {
+  return {.skip_special = request.sampling.skip_special_tokens,
+          .stop = request.sampling.stop,
+          .include_stop = request.sampling.include_stop_str_in_output,
+          .shown_special = format_marks(model, request.format),
+          .at_text_start = request.at_text_start};
+}
+
 Choice::Choice(const ApiModel& model, const CompletionRequest& request)
-    : decoder_(*model.tokenizer,
-               StreamDecoder::Options{.skip_special = request.sampling.skip_special_tokens,
-                                      .stop = request.sampling.stop,
-                                      .include_stop = request.sampling.include_stop_str_in_output,
-                                      .shown_special = format_marks(model, request.format),
-                                      .at_text_start = request.at_text_start}),
+    : decoder_(*model.tokenizer, decoding(model, request)),
       eos_(&model.eos_token_ids),
       sampling_(&request.sampling) {}
 

@@ -16,6 +16,8 @@ namespace pagefold {
 class Choice {
  public:
   Choice(const ApiModel& model, const CompletionRequest& request);
+  // How its text is decoded.
+  static StreamDecoder::Options decoding(const ApiModel& model, const CompletionRequest& request);
 
   // Text that became final with this token. Tokens after the end (a stop string was found, an end
   // token came) are dropped: counts and scores stop where the text stops.

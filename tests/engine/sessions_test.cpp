@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "engine/answer_watch.h"
 #include "engine/tiny_engine.h"
 
 namespace pagefold::testing {
@@ -23,8 +24,9 @@ struct Talk {
 };
 
 // Three turns; each prompt is everything said before and something new.
-Talk talk(const KvOptions& kv, EngineConfig config_of(const ModelShape&), bool crowd = false) {
-  WatchedModel model;
+Talk talk(const KvOptions& kv, EngineConfig config_of(const ModelShape&), bool crowd = false,
+          const Json& model_config = WatchedModel::config_of({})) {
+  WatchedModel model(model_config, tiny_tensors(model_config), 1);
   auto engine = EngineCore::start(model, config_of(model.shape()));
   EXPECT_TRUE(engine.ok()) << engine.status();
   Talk out;
@@ -95,6 +97,37 @@ TEST(Sessions, TurnsReadOnlyWhatIsNewUnderEveryPolicy) {
     for (size_t i = 0; i < t.turns.size(); ++i)
       expect_same_text(t.turns[i], anew.turns[i], fmt::format("anew, turn {}", i));
     EXPECT_EQ(anew.turns[1].result.kv.session, "");
+  }
+}
+
+// Layers with a sliding window keep what the next turn can still see, alone and beside full ones.
+TEST(Sessions, WindowsGoOnUnderEveryPolicy) {
+  for (const int window_layers : {3, 2}) {
+    Json config = WatchedModel::config_of({});
+    config["architectures"] = {"Qwen2ForCausalLM"};
+    config["model_type"] = "qwen2";
+    config["sliding_window"] = 40;
+    config["use_sliding_window"] = true;
+    config["max_window_layers"] = 3 - window_layers;
+    for (const KvOptions& kv : every_policy()) {
+      if (window_layers == 3 && kv.at("policy") != "full") continue;  // nothing is left to compress
+      SCOPED_TRACE(fmt::format("{} windows, {}", window_layers, words_of(kv)));
+      const Talk t = talk(named(kv), roomy, false, config);
+      for (size_t i = 0; i < t.turns.size(); ++i)
+        EXPECT_EQ(t.turns[i].result.kv.session, i == 0 ? "new" : "continued");
+      const Talk cached = talk(named(kv), roomy_and_cached, true, config),
+                 small = talk(named(kv), small_steps, false, config);
+      for (size_t i = 0; i < t.turns.size(); ++i) {
+        expect_same_text(cached.turns[i], t.turns[i], fmt::format("cached, turn {}", i));
+        expect_same_text(small.turns[i], t.turns[i], fmt::format("small steps, turn {}", i));
+      }
+      if (kv.at("policy") != "full") continue;
+      const Talk anew = talk(kv, roomy, false, config);
+      for (size_t i = 0; i < t.turns.size(); ++i) {
+        EXPECT_EQ(t.turns[i].tokens, anew.turns[i].tokens) << i;
+        expect_same_text(t.turns[i], anew.turns[i], fmt::format("anew, turn {}", i));
+      }
+    }
   }
 }
 
@@ -194,6 +227,57 @@ TEST(Sessions, ThoughtsAreDroppedUnderEveryPolicy) {
   }
 }
 
+// Ends an answer after so many tokens, of which so many are shown.
+class WatchOf final : public AnswerWatch {
+ public:
+  WatchOf(int64_t ends_after, int64_t shown) : left_(ends_after), shown_(shown) {}
+  bool ends_with(int32_t) override { return --left_ == 0; }
+  int64_t shown_tokens() const override { return shown_; }
+
+ private:
+  int64_t left_;
+  const int64_t shown_;
+};
+
+// A stop string ends the answer on the engine's thread; what the client saw of it goes on.
+TEST(Sessions, StoppedAnswersKeepWhatWasShown) {
+  for (const KvOptions& kv : every_policy()) {
+    if (kv.count("packing") > 0 && kv.at("packing") == "off") continue;
+    for (const auto& [made, shown] : {std::pair{20, 17}, {9, 8}, {12, 12}, {5, 0}}) {
+      SCOPED_TRACE(fmt::format("{} {} of {}", words_of(kv), shown, made));
+      std::vector<Answer> first, second;
+      for (const bool crowd : {false, true}) {
+        WatchedModel model;
+        auto engine = *EngineCore::start(
+            model, crowd ? roomy_and_cached(model.shape()) : roomy(model.shape()));
+        std::vector<std::shared_ptr<Generation>> others;
+        for (uint64_t i = 0; crowd && i < 3; ++i)
+          others.push_back(*engine->submit(compressed(prompt_of(30, i + 50, 160), 40, {})));
+        std::vector<int32_t> said = prompt_of(90, 1, 160);
+        Request r = compressed(said, 200, named(kv));
+        r.watch = std::make_shared<WatchOf>(made, shown);
+        first.push_back(answer(*engine, r));
+        EXPECT_EQ(first.back().result.reason, FinishReason::stop);
+        ASSERT_EQ(first.back().tokens.size(), static_cast<size_t>(made));
+        auto seen = first.back().tokens;
+        seen.resize(static_cast<size_t>(shown));
+        said = joined(joined(said, seen), prompt_of(25, 10, 160));
+        second.push_back(answer(*engine, compressed(said, 30, named(kv))));
+        const GenerationResult& result = second.back().result;
+        EXPECT_EQ(result.kv.session, "continued");
+        EXPECT_EQ(result.cached_tokens, 90 + std::min(shown, made - 1));
+        EXPECT_EQ(result.prompt_tokens, static_cast<int64_t>(said.size()));
+        if (kv.at("policy") == "full") {
+          EXPECT_EQ(result.kv.kept_tokens, static_cast<double>(said.size() + 29));
+        }
+        for (const auto& g : others) drain(*g);
+      }
+      EXPECT_EQ(first[0].tokens, first[1].tokens);
+      expect_same_text(second[1], second[0], "in a crowd");
+    }
+  }
+}
+
 TEST_F(Kept, TwoAtOnceBothAnswer) {
   start(roomy(model_.shape()));
   const auto a = *engine_->submit(compressed(said_, 12, named(kv_)));
@@ -240,6 +324,28 @@ TEST_F(Kept, TheCapBoundsTheBytes) {
   EXPECT_EQ(engine_->metrics().sessions_reclaimed, 2u);
   answer(*engine_, compressed(prompt_of(300, 9, 160), 12, named({}, "too long")));
   EXPECT_EQ(engine_->metrics().sessions, 2);
+}
+
+// Conversations that begin alike share blocks: they are counted once, and so does the cap.
+TEST(Sessions, SharedBlocksCountOnce) {
+  WatchedModel model;
+  EngineConfig c = roomy_and_cached(model.shape());
+  const uint64_t block = 2 * 4 * 16 * 16;
+  c.session_bytes = 6 * (8 + 4) * block;  // 128 tokens of a common start, and 4 blocks a table
+  auto engine = *EngineCore::start(model, c);
+  const std::vector<int32_t> start = prompt_of(128, 1, 160);
+  for (uint64_t i = 0; i < 4; ++i) {
+    answer(*engine,
+           compressed(joined(start, prompt_of(9, i + 5, 160)), 3, named({}, std::to_string(i))));
+    const EngineMetrics m = engine->metrics();
+    EXPECT_EQ(m.sessions, static_cast<int64_t>(i) + 1);
+    EXPECT_EQ(m.session_blocks, 6 * (8 + static_cast<int64_t>(i) + 1));
+    EXPECT_EQ(m.session_blocks, m.blocks_used);
+  }
+  answer(*engine, compressed(joined(start, prompt_of(9, 9, 160)), 3, named({}, "one more")));
+  EXPECT_EQ(engine->metrics().sessions, 4);
+  EXPECT_EQ(engine->metrics().sessions_reclaimed, 1u);
+  EXPECT_EQ(engine->metrics().session_blocks, 6 * 12);
 }
 
 // Sessions give way before anybody is paused, and before the pool looks full to a newcomer.
@@ -309,6 +415,7 @@ TEST(Sessions, BadNamesAreRefused) {
   auto engine = *EngineCore::start(model, roomy(model.shape()));
   EXPECT_FALSE(engine->check(compressed({1, 2}, 2, named({}, std::string(257, 'x')))).ok());
   EXPECT_TRUE(engine->check(compressed({1, 2}, 2, named({}, std::string(256, 'x')))).ok());
+  EXPECT_FALSE(engine->check(compressed({1, 2}, 2, named({}, ""))).ok());
   EXPECT_FALSE(engine->check(compressed({1, 2}, 2, {{"drop_thinking", "maybe"}})).ok());
 }
 

@@ -44,12 +44,12 @@ TEST(SpillFile, GivesBackWhatWasWritten) {
       used += n;
       const size_t half = n / 2;
       const std::span<const std::byte> all = pieces.back().bytes;
-      ASSERT_TRUE(pieces.back().extent->write(half, all.subspan(half)).ok());
-      ASSERT_TRUE(pieces.back().extent->write(0, all.first(half)).ok());
+      ASSERT_TRUE(pieces.back().extent->place().write(half, all.subspan(half)).ok());
+      ASSERT_TRUE(pieces.back().extent->place().write(0, all.first(half)).ok());
     } else if (!pieces.empty()) {
       const size_t i = random() % pieces.size();
       std::vector<std::byte> back(pieces[i].bytes.size());
-      ASSERT_TRUE(pieces[i].extent->read(0, back).ok());
+      ASSERT_TRUE(pieces[i].extent->place().read(0, back).ok());
       ASSERT_EQ(back, pieces[i].bytes);
       used -= back.size();
       pieces.erase(pieces.begin() + static_cast<int64_t>(i));
@@ -70,7 +70,7 @@ TEST(SpillFile, HasNoName) {
   auto file = SpillFile::create(folder(), 1 << 20);
   ASSERT_TRUE(file.ok()) << file.status();
   const auto extent = (*file)->take(100);
-  ASSERT_TRUE((*extent)->write(0, bytes_of(100, 1)).ok());
+  ASSERT_TRUE((*extent)->place().write(0, bytes_of(100, 1)).ok());
   EXPECT_EQ(entries(), before);
 }
 
@@ -92,12 +92,12 @@ TEST(SpillFile, AFullDiskIsAnErrorOfOneWrite) {
   {
     const auto extent = (*file)->take(100000);
     ASSERT_TRUE(extent.ok());
-    const Status written = (*extent)->write(0, bytes_of(100000, 1));
+    const Status written = (*extent)->place().write(0, bytes_of(100000, 1));
     EXPECT_EQ(written.code(), absl::StatusCode::kResourceExhausted);
   }
   EXPECT_EQ((*file)->used_bytes(), 0u);
   const auto extent = (*file)->take(40000);
-  EXPECT_TRUE((*extent)->write(0, bytes_of(40000, 2)).ok());
+  EXPECT_TRUE((*extent)->place().write(0, bytes_of(40000, 2)).ok());
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, before);
 }

@@ -105,6 +105,38 @@ def test_a_session_reads_only_what_is_new():
             assert status == 400 and answer["error"]["param"] == "kv.session", answer
 
 
+def test_a_stop_string_leaves_what_the_client_saw():
+    with harness.Server(*SMALL) as s:
+        for kv in ({"policy": "full"}, KV, {"policy": "h2o", "budget": 96}):
+            whole, _ = turn(s, MESSAGES, kv, max_tokens=24, ignore_eos=True)
+            words = whole["choices"][0]["message"]["content"].split(" ")
+            stop = " " + words[6] + " " + words[7]
+            for stream in (False, True):
+                named = kv | {"session": f"talk {stream}"}
+                if stream:  # read slowly or not: the same is kept
+                    c = s.socket()
+                    c.sendall(harness.raw_post("/v1/chat/completions", {
+                        "messages": MESSAGES, "temperature": 0, "max_tokens": 24, "ignore_eos": True, "kv": named,
+                        "stop": stop, "stream": True}))
+                    while b"[DONE]" not in c.recv(65536):
+                        pass
+                    c.close()
+                    messages = cut
+                else:
+                    answer, cut = turn(s, MESSAGES, named, max_tokens=24, ignore_eos=True, stop=stop)
+                    assert answer["choices"][0]["finish_reason"] == "stop", answer
+                    assert cut[-1]["content"] == whole["choices"][0]["message"]["content"].split(stop)[0], (cut, whole)
+                    messages = cut
+                # The end of the cut message is new, too.
+                second, _ = turn(s, messages + [{"role": "user", "content": "And class 1?"}], named)
+                usage = second["usage"]
+                assert usage["kv"]["session"] == "continued", usage
+                read = answer["usage"]["prompt_tokens"]
+                assert read + 3 <= usage["prompt_tokens_details"]["cached_tokens"] <= read + 12, (answer["usage"], usage)
+                texts = second["choices"] if not stream else texts
+                assert second["choices"] == texts
+
+
 def test_an_elastic_request_gives_way():
     # Ten blocks a table: two that want 160 tokens each do not fit, unless one needs less.
     ask = {"prompt": "Once upon a time", "max_tokens": 120, "ignore_eos": True, "temperature": 0}
