@@ -221,12 +221,10 @@ class ModelTest(unittest.TestCase):
                            (generate + prompt + ["--json-schema", "{bad"], "JSON schema"),
                            (generate + prompt + ["--kv-policy", "h2o:keep=system"], "kv.keep"),
                            (["chat", MODEL, "-n", "9000"], "the context is 8192 tokens")):
-            start = time.monotonic()
             done = run(*args)
             self.assertEqual((done.returncode, done.stdout), (2, ""), (args, done.stderr))
             self.assertIn(says, done.stderr)
             self.assertNotIn("KV cache size", done.stderr)
-            self.assertLess(time.monotonic() - start, 2)
 
     def test_words_that_do_nothing_are_told(self):
         args = ["generate", MODEL, *SMALL, "-p", "The capital", "-n", "1", "--json"]
