@@ -59,9 +59,10 @@ function request() {
 
 function facts(r) {
   const most = r.kv.exact ? '' : 'at most ';
+  const types = r.kv_cache_dtype === r.kv_cache_dtype_v ? r.kv_cache_dtype : `keys ${r.kv_cache_dtype}, values ${r.kv_cache_dtype_v}`;
   const rows = [
     ['Model', `${r.model} (${r.architecture}), ${r.layers} layers`],
-    ['Cache', `${r.kv_cache_dtype}, policy ${r.policy}, rules of ${r.engine}`],
+    ['Cache', `${types}, policy ${r.policy}, rules of ${r.engine}`],
     ['A token', bytes(r.kv.bytes_per_token)],
     ['Needed', bytes(r.kv.ideal_bytes)],
     ['Allocated, nothing evicted', bytes(r.kv.allocated_bytes)],

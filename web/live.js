@@ -68,8 +68,8 @@ export class Live {
         `${count(this.rate(state, 'prompt_tokens'))} of prompts, ${count(c.generation_tokens)} in all`],
       ['Requests', `${c.running} running`, `${c.waiting - c.paused} waiting, ${c.paused} paused, ${c.pauses} pauses so far`],
       ['Cache in use', bytes(pool.used * pool.block_bytes), `of ${bytes(pool.blocks * pool.block_bytes)}, ${pool.kv_cache_dtype}`],
-      ['Memory of the process', bytes(pool.resident_bytes), `${bytes(pool.released_bytes)} given back so far`],
-      ['Freed by compaction', `${count(c.freed_blocks)} blocks`, `${bytes(c.freed_blocks * pool.block_bytes)} in ${count(c.compactions)} compactions`],
+      ['Cache memory held', bytes(pool.resident_bytes), `${bytes(pool.released_bytes)} given back so far`],
+      ['Freed by compaction', `${count(c.freed_blocks)} blocks`, `${bytes(c.freed_blocks * pool.block_bytes)} in ${count(c.compactions)} compaction${c.compactions === 1 ? '' : 's'}`],
       ['Prefix hits', c.prefix_queries > 0 ? percent(c.prefix_hits / c.prefix_queries) : '–',
         `${count(c.prefix_hits)} of ${count(c.prefix_queries)} tokens`],
     ], true);

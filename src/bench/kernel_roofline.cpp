@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "backend/backend.h"
 #include "base/kv_format.h"
@@ -17,6 +16,7 @@ using kernels::InputKind;
 using kernels::Kernels;
 
 constexpr int kSlotsOfBlock = 16;
+constexpr int64_t kRun = 32;      // blocks of a table that follow each other
 constexpr double kMostOps = 4e9;  // of a call: a prompt's rows need no matrices beyond the caches
 constexpr DType kCacheTypes[] = {DType::f32,      DType::f16,  DType::bf16, DType::fp8_e4m3,
                                  DType::fp8_e5m2, DType::int8, DType::int4};
@@ -95,7 +95,14 @@ class MadeCache {
     kv.hadamard_keys = format.hadamard_keys;
     PF_TRY(backend_->init_kv(kv));
     blocks_.resize(kv.n_blocks);
-    std::iota(blocks_.begin(), blocks_.end(), 0u);
+    // Runs of the tables in turn, as the engine hands blocks out while it reads a prompt in chunks.
+    BlockId next = 0;
+    for (int64_t first = 0; first < a_table; first += kRun) {
+      for (int t = 0; t < tables; ++t) {
+        for (int64_t j = first; j < std::min(first + kRun, a_table); ++j)
+          blocks_[static_cast<size_t>(t * a_table + j)] = next++;
+      }
+    }
     PF_TRY(backend_->blocks_taken(blocks_));
     for (int t = 0; t < tables; ++t)
       tables_.push_back({blocks_.data() + t * a_table, o_.context, 0, nullptr});
