@@ -57,9 +57,11 @@ uint32_t await_change(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int
 enum PartState : uint32_t { kFree, kTaken, kDone };
 
 // In ticks of the time stamp counter, which runs at 1 to 4 GHz.
-constexpr uint64_t kLongWait = 500'000;  // far more than unequal halves of an operation differ by
-constexpr uint64_t kLeastPause = 30'000'000, kMostPause = 480'000'000;
-constexpr int kGoodRuns = 1000;  // joins in time after which a worker's next pause is short again
+// Far more than unequal halves of an operation differ by, or than a virtual machine takes away for;
+// less than the turn of another process.
+constexpr uint64_t kLongWait = 3'500'000;
+constexpr uint64_t kLeastPause = 5'000'000, kMostPause = 480'000'000;
+constexpr int kGoodRuns = 300;  // joins in time after which a worker's next pause is short again
 
 uint64_t ticks() { return __builtin_ia32_rdtsc(); }
 
@@ -127,7 +129,7 @@ void ThreadPool::Shared::join(Worker& w, int t, int n_threads, uint32_t call, ui
   const uint64_t now = ticks();
   if (now - mine > kLongWait && now - mine > (mine - begin) / 2) {
     w.left_out_until = now + w.pause;
-    w.pause = w.pause * 2 < kMostPause ? w.pause * 2 : kMostPause;
+    w.pause = w.pause * 4 < kMostPause ? w.pause * 4 : kMostPause;
     w.good = 0;
   } else if (w.pause > kLeastPause && ++w.good == kGoodRuns) {
     w.pause = kLeastPause;

@@ -48,7 +48,7 @@ TEST(ThreadPool, LateWorkersAreLeftOutAndNothingIsLost) {
         ++by_caller;
       } else if (slow < 3) {  // longer than a wait that counts
         ++slow;
-        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
         while (std::chrono::steady_clock::now() < end) {
         }
       }
