@@ -37,7 +37,7 @@ def weights(args):
             _run(command)
             report = json.loads(next(pathlib.Path(folder).glob("**/*.json")).read_text())
             step = next(r for r in report["rows"] if r["test"] == "decode")
-            stages = [s for s in step["stages"] if s["stage"] not in ("attention", "embed")]
+            stages = [s for s in step["stages"] if s["stage"] not in ("attention", "embed", "other")]
             rate = sum(s["bytes"] for s in stages) / sum(s["ms"] for s in stages) * 1e-6
             reads.append(report["read_gb_per_s"])
             shares.append(rate / reads[-1])

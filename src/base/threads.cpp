@@ -47,32 +47,106 @@ uint32_t await_change(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int
 
 }  // namespace
 
-struct ThreadPool::Shared {
-  alignas(64) std::atomic<uint32_t> generation{0};
-  std::atomic<int> sleeping_workers{0};
-  alignas(64) std::atomic<uint32_t> done{0};  // counts finished workers, over all generations
+// A part of a call is run by whoever takes it first: its worker, or the caller once it has run its
+// own. So a worker that another process keeps from its core is not waited for, unless it had begun.
+// One that did make the caller wait is left out for a while (kLeastPause and more), in which the
+// caller runs its parts: two threads on one core would take turns at every join instead.
+//
+// A part's word is 4 x the call's number + its state. A worker that wakes late finds another
+// call's.
+enum PartState : uint32_t { kFree, kTaken, kDone };
+
+// In ticks of the time stamp counter, which runs at 1 to 4 GHz.
+// Far more than unequal halves of an operation differ by, or than a virtual machine takes away for;
+// less than the turn of another process.
+constexpr uint64_t kLongWait = 3'500'000;
+constexpr uint64_t kLeastPause = 5'000'000, kMostPause = 480'000'000;
+constexpr int kGoodRuns = 300;  // joins in time after which a worker's next pause is short again
+
+uint64_t ticks() { return __builtin_ia32_rdtsc(); }
+
+struct alignas(64) Worker {
+  std::atomic<uint32_t> part{0};
   std::atomic<int> sleeping_caller{0};
-  alignas(64) const ThreadFn* fn = nullptr;
-  bool stop = false;
-  std::vector<std::thread> workers;
+  // The caller's own.
+  uint64_t left_out_until = 0, pause = kLeastPause;
+  int good = 0;
+  bool left_out = false;
+  std::thread thread;
 };
 
-ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads), shared_(std::make_unique<Shared>()) {
+struct ThreadPool::Shared {
+  explicit Shared(int workers) : worker(static_cast<size_t>(workers)) {}
+  alignas(64) std::atomic<uint32_t> generation{0};
+  std::atomic<int> sleeping_workers{0};
+  alignas(64) const ThreadFn* fn = nullptr;
+  bool stop = false;
+  std::vector<Worker> worker;
+
+  void work(int t, int n_threads);
+  bool open(uint32_t call, uint64_t now);
+  void join(Worker& w, int t, int n_threads, uint32_t call, uint64_t begin, uint64_t mine);
+};
+
+void ThreadPool::Shared::work(int t, int n_threads) {
+  Worker& me = worker[static_cast<size_t>(t - 1)];
+  uint32_t seen = 0;
+  while (true) {
+    seen = await_change(generation, seen, sleeping_workers);
+    if (stop) return;
+    uint32_t expected = 4 * seen + kFree;
+    if (!me.part.compare_exchange_strong(expected, 4 * seen + kTaken, std::memory_order_acquire,
+                                         std::memory_order_relaxed))
+      continue;
+    (*fn)(t, n_threads);
+    me.part.store(4 * seen + kDone, std::memory_order_seq_cst);
+    if (me.sleeping_caller.load(std::memory_order_seq_cst) > 0) futex_wake_all(me.part);
+  }
+}
+
+// The parts of a call. False: the caller runs all of them.
+bool ThreadPool::Shared::open(uint32_t call, uint64_t now) {
+  bool any = false;
+  for (Worker& w : worker) {
+    w.left_out = now < w.left_out_until;
+    any |= !w.left_out;
+    w.part.store(4 * call + (w.left_out ? kTaken : kFree), std::memory_order_release);
+  }
+  return any;
+}
+
+// Until part t is done. mine: when the caller had run its own part, which it began at `begin`.
+void ThreadPool::Shared::join(Worker& w, int t, int n_threads, uint32_t call, uint64_t begin,
+                              uint64_t mine) {
+  uint32_t state = 4 * call + kFree;
+  if (w.left_out ||
+      w.part.compare_exchange_strong(state, 4 * call + kTaken, std::memory_order_relaxed)) {
+    (*fn)(t, n_threads);
+    return;
+  }
+  while ((state = w.part.load(std::memory_order_acquire)) != 4 * call + kDone)
+    await_change(w.part, state, w.sleeping_caller);
+  const uint64_t now = ticks();
+  if (now - mine > kLongWait && now - mine > (mine - begin) / 2) {
+    w.left_out_until = now + w.pause;
+    w.pause = w.pause * 4 < kMostPause ? w.pause * 4 : kMostPause;
+    w.good = 0;
+  } else if (w.pause > kLeastPause && ++w.good == kGoodRuns) {
+    w.pause = kLeastPause;
+    w.good = 0;
+  }
+}
+
+ThreadPool::ThreadPool(int n_threads)
+    : n_threads_(n_threads), shared_(std::make_unique<Shared>(n_threads - 1)) {
   PF_CHECK(n_threads >= 1);
   Shared* s = shared_.get();
   for (int t = 1; t < n_threads; ++t) {
-    s->workers.emplace_back([s, t, n_threads] {
+    s->worker[static_cast<size_t>(t - 1)].thread = std::thread([s, t, n_threads] {
       char name[16];
       std::snprintf(name, sizeof name, "pf-compute-%d", t);
       ::pthread_setname_np(::pthread_self(), name);
-      uint32_t seen = 0;
-      while (true) {
-        seen = await_change(s->generation, seen, s->sleeping_workers);
-        if (s->stop) return;
-        (*s->fn)(t, n_threads);
-        s->done.fetch_add(1, std::memory_order_seq_cst);
-        if (s->sleeping_caller.load(std::memory_order_seq_cst) > 0) futex_wake_all(s->done);
-      }
+      s->work(t, n_threads);
     });
   }
 }
@@ -81,7 +155,7 @@ ThreadPool::~ThreadPool() {
   shared_->stop = true;
   shared_->generation.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(shared_->generation);
-  for (auto& w : shared_->workers) w.join();
+  for (Worker& w : shared_->worker) w.thread.join();
 }
 
 void ThreadPool::run(ThreadFn fn) {
@@ -90,15 +164,18 @@ void ThreadPool::run(ThreadFn fn) {
     return;
   }
   Shared& s = *shared_;
+  const uint64_t begin = ticks();
+  const uint32_t call = s.generation.load(std::memory_order_relaxed) + 1;
   s.fn = &fn;
-  uint32_t finished = s.done.load(std::memory_order_relaxed);
-  const uint32_t target = finished + static_cast<uint32_t>(n_threads_ - 1);
-  s.generation.fetch_add(1, std::memory_order_seq_cst);
-  if (s.sleeping_workers.load(std::memory_order_seq_cst) > 0) futex_wake_all(s.generation);
-  fn(0, n_threads_);
-  while ((finished = s.done.load(std::memory_order_acquire)) != target) {
-    await_change(s.done, finished, s.sleeping_caller);
+  // Workers that are left out are not woken where no other is needed; the number stays the same.
+  if (s.open(call, begin)) {
+    s.generation.store(call, std::memory_order_seq_cst);
+    if (s.sleeping_workers.load(std::memory_order_seq_cst) > 0) futex_wake_all(s.generation);
   }
+  fn(0, n_threads_);
+  const uint64_t mine = ticks();
+  for (int t = 1; t < n_threads_; ++t)
+    s.join(s.worker[static_cast<size_t>(t - 1)], t, n_threads_, call, begin, mine);
 }
 
 int usable_cores() {

@@ -10,7 +10,8 @@
 //   exact(acc, sum)         the sum of n q (int8) or of n (q + zero) (int4) as a float; sum: of n
 // and a type of values V
 //   kSlots, regs(T)         slots in 64 bytes, registers of 16 dimensions at once
-//   store_weights(row, slot, n), weight(row, slot)    a row: kWeightRowBytes
+//   store_weights(row, slot, x), weight(row, slot)    x: still to be rounded; a row:
+//                                                     kWeightRowBytes
 //   Acc zero(), dot(acc, values, weight), exact(acc)
 #pragma once
 
@@ -140,15 +141,12 @@ void weigh(const KvLayout& layout, const StripList& strips, const Tile& tile, in
   const Vec::F factor = Vec::set1(steps);
   Vec::F zeros = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
-    const Vec::F n = Vec::round(Vec::mul(Vec::load(w + i * kStripSlots), factor));
-    V::store_weights(out.n[t], i * kStripSlots, n);
-    if constexpr (V::kHasZero)
-      zeros = Vec::fma(
-          n,
-          Vec::select(tile.mask[t][i],
-                      Vec::load_f16(strips.at[i] + scales_at + layout.zeros_after_scales()),
-                      Vec::zero()),
-          zeros);
+    const Vec::F x = Vec::mul(Vec::load(w + i * kStripSlots), factor);
+    V::store_weights(out.n[t], i * kStripSlots, x);
+    if constexpr (V::kHasZero) {
+      const Vec::F zero = Vec::load_f16(strips.at[i] + scales_at + layout.zeros_after_scales());
+      zeros = Vec::fma(Vec::round(x), Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros);
+    }
   }
   out.unit[t] = unit;
   out.zeros[t] = V::kHasZero ? Vec::reduce_add(zeros) : 0.0f;
@@ -171,7 +169,7 @@ void integer_slice(const StripList& strips, size_t v_at, int dim, const Tile& ti
       PF_UNROLL
       for (int n = 0; n < N; ++n) {
         values[n] = V::load(v + n * 64);
-        _mm_prefetch(ahead + n * 64, _MM_HINT_T1);
+        if (slot >= tile.fetched * V::kSlots) _mm_prefetch(ahead + n * 64, _MM_HINT_T1);
       }
       PF_UNROLL
       for (int t = 0; t < T; ++t) {

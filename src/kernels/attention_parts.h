@@ -23,6 +23,9 @@ struct alignas(64) Tile {
   enum Kind : uint8_t { skip, full, uniform, ragged } kind[kStrips];  // for the value pass
   int first, last;                                                    // strips that any query sees
   int queries;
+  // Steps of the value pass over a strip (dim dimensions of some slots each) whose values the
+  // softmax has fetched ahead, so that memory is never idle for long.
+  int fetched;
 };
 
 // Prepared queries of the tile: the first, and how far the next one is.

@@ -99,7 +99,7 @@ void score_tile(const KvLayout& layout, const StripList& strips, const TileQueri
 // strip's start to its first value; o: the first query's, dim floats to the next.
 template <class V, int T, int N, bool Half, bool Masked>
 void add_values(const StripList& strips, size_t v_at, int dim, const float* weights, int begin,
-                int end, uint16_t mask, float* o) {
+                int end, uint16_t mask, int fetched, float* o) {
   constexpr int kRegBytes = kStripSlots * V::kDimBytes;
   const int lanes = Half ? 8 : 16;
   const size_t step_bytes = static_cast<size_t>(dim) * V::kDimBytes;
@@ -118,7 +118,8 @@ void add_values(const StripList& strips, size_t v_at, int dim, const float* weig
       for (int n = 0; n < N; ++n) {
         values[n] = Masked ? V::load_live(v + n * kRegBytes, static_cast<unsigned>(mask) >> slot)
                            : V::load(v + n * kRegBytes);
-        if (n * kRegBytes % 64 == 0) _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T1);
+        if (n * kRegBytes % 64 == 0 && slot >= fetched * V::kSlots)
+          _mm_prefetch(ahead + n * kRegBytes, _MM_HINT_T1);
       }
       PF_UNROLL
       for (int t = 0; t < T; ++t) {
@@ -144,16 +145,18 @@ void value_slice(const StripList& strips, size_t v_at, int dim, const Tile& tile
         break;
       case Tile::full:
         while (end < tile.last && tile.kind[end] == Tile::full) ++end;
-        add_values<V, T, N, Half, false>(strips, v_at, dim, tile.s, i, end, 0xffff, o);
+        add_values<V, T, N, Half, false>(strips, v_at, dim, tile.s, i, end, 0xffff, tile.fetched,
+                                         o);
         break;
       case Tile::uniform:
-        add_values<V, T, N, Half, true>(strips, v_at, dim, tile.s, i, end, tile.mask[0][i], o);
+        add_values<V, T, N, Half, true>(strips, v_at, dim, tile.s, i, end, tile.mask[0][i],
+                                        tile.fetched, o);
         break;
       case Tile::ragged:
         for (int t = 0; t < T; ++t)
           if (tile.mask[t][i] != 0)
             add_values<V, 1, N, Half, true>(strips, v_at, dim, tile.s + t * kChunkSlots, i, end,
-                                            tile.mask[t][i], o + t * dim);
+                                            tile.mask[t][i], tile.fetched, o + t * dim);
     }
     i = end;
   }

@@ -19,9 +19,9 @@ constexpr float kWeightSteps = 32767.0f;  // 15 bits
 float unit_of(float largest, float steps) { return largest / steps; }
 bool usable(float unit) { return unit >= std::numeric_limits<float>::min(); }
 
+// Of x <= 0.
 float exp_scalar(float x) {
   if (x < kExpLowest) x = kExpLowest;
-  if (x > kExpHighest) x = kExpHighest;
   if (x != x) return x;
   const float n = std::nearbyint(x * kLog2E);
   const float r = (x - n * kLn2High) - n * kLn2Low;

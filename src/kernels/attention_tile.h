@@ -107,9 +107,11 @@ float mask_scores(const float* log_bias, const Tile& tile, const uint16_t* mask,
   bool nan = false;
   for (int i = tile.first; i < tile.last; ++i) {
     Vec::F x = Vec::load(s + i * kStripSlots);
-    if (log_bias != nullptr) x = Vec::add(x, Vec::load(log_bias + i * kStripSlots));
-    x = Vec::select(mask[i], x, hidden);
-    Vec::store(s + i * kStripSlots, x);
+    if (log_bias != nullptr || mask[i] != 0xffff) {
+      if (log_bias != nullptr) x = Vec::add(x, Vec::load(log_bias + i * kStripSlots));
+      x = Vec::select(mask[i], x, hidden);
+      Vec::store(s + i * kStripSlots, x);
+    }
     max = Vec::max(max, x);
   }
   const float m = Vec::reduce_max(max);
@@ -131,9 +133,68 @@ void clear_unseen(const Tile& tile, float* weights) {
   for (int i = tile.last; i < kStrips; ++i) Vec::store(weights + i * kStripSlots, Vec::zero());
 }
 
+// What a query's softmax fetches of each strip ahead: one step of the value pass.
+struct Ahead {
+  const std::byte* const* strips;
+  size_t offset, bytes;
+};
+
+PF_INLINE int value_steps(DType type) {
+  switch (type) {
+    case DType::f32:
+    case DType::f16:
+      return kStripSlots;
+    case DType::bf16:
+      return kStripSlots / 2;
+    case DType::int4:
+      return kStripSlots / 8;
+    default:
+      return kStripSlots / 4;
+  }
+}
+
+PF_INLINE Ahead fetch_ahead(const KvLayout& layout, const StripList& strips, const Tile& tile,
+                            int t) {
+  const size_t bytes = layout.data_bytes(layout.v_dtype) / value_steps(layout.v_dtype);
+  return {strips.ahead, layout.v_at() + static_cast<size_t>(t) * bytes,
+          t < tile.fetched ? bytes : 0};
+}
+
+// Scores less their maximum become weights, in place: the weights of a strip never lie behind its
+// scores. Returns their sum. out: the weights before they are rounded.
+enum class WeightForm { floats, bf16, bf16_as_floats };
+template <WeightForm kForm, bool kExport>
+float exponentials(const Tile& tile, const Ahead& ahead, float m, float* s, float* out) {
+  const Vec::F max = Vec::set1(m);
+  Vec::F sum = Vec::zero();
+  for (int i = tile.first; i < tile.last; ++i) {
+    for (size_t b = 0; b < ahead.bytes; b += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(ahead.strips[i] + ahead.offset + b), _MM_HINT_T1);
+    Vec::F p = Vec::exp(Vec::sub(Vec::load(s + i * kStripSlots), max));
+    if (kExport) Vec::store(out + i * kStripSlots, p);
+    if (kForm == WeightForm::bf16) {
+      p = Vec::store_weights_bf16(s, i, p);
+    } else {
+      if (kForm == WeightForm::bf16_as_floats) p = Vec::round_weights(p);
+      Vec::store(s + i * kStripSlots, p);
+    }
+    sum = Vec::add(sum, p);
+  }
+  return Vec::reduce_add(sum);
+}
+
+template <bool kExport>
+float weights_of(DType v_dtype, const Tile& tile, const Ahead& ahead, float m, float* s,
+                 float* out) {
+  if (v_dtype != DType::bf16)
+    return exponentials<WeightForm::floats, kExport>(tile, ahead, m, s, out);
+  if (narrow_bf16()) return exponentials<WeightForm::bf16, kExport>(tile, ahead, m, s, out);
+  return exponentials<WeightForm::bf16_as_floats, kExport>(tile, ahead, m, s, out);
+}
+
 // Turns the scores of query t of the tile into weights; m and l are the query's results.
-void softmax_query(const KvLayout& layout, const AttentionChunkArgs& args, int query, int t,
-                   Tile& tile) {
+void softmax_query(const KvLayout& layout, const AttentionChunkArgs& args, const StripList& strips,
+                   int query, int t, Tile& tile) {
   float* s = tile.s + t * kChunkSlots;
   uint16_t* mask = tile.mask[t];
   const float m = mask_scores(args.log_bias, tile, mask, s);
@@ -145,25 +206,14 @@ void softmax_query(const KvLayout& layout, const AttentionChunkArgs& args, int q
     __builtin_memset(mask, 0, sizeof tile.mask[t]);
     return;
   }
-  float* const weights =
-      args.weights != nullptr ? args.weights + static_cast<int64_t>(query) * kChunkSlots : nullptr;
-  if (weights != nullptr) clear_unseen(tile, weights);
-  const bool bf16 = layout.v_dtype == DType::bf16, narrow = bf16 && narrow_bf16();
-  const Vec::F max = Vec::set1(m);
-  Vec::F sum = Vec::zero();
-  for (int i = tile.first; i < tile.last; ++i) {
-    Vec::F p = Vec::exp(Vec::sub(Vec::load(s + i * kStripSlots), max));
-    if (weights != nullptr) Vec::store(weights + i * kStripSlots, p);
-    // In place: the weights of a strip never lie behind its scores.
-    if (narrow) {
-      p = Vec::store_weights_bf16(s, i, p);
-    } else {
-      if (bf16) p = Vec::round_bf16(p);
-      Vec::store(s + i * kStripSlots, p);
-    }
-    sum = Vec::add(sum, p);
+  const Ahead ahead = fetch_ahead(layout, strips, tile, t);
+  if (args.weights == nullptr) {
+    args.out.l[query] = weights_of<false>(layout.v_dtype, tile, ahead, m, s, nullptr);
+    return;
   }
-  args.out.l[query] = Vec::reduce_add(sum);
+  float* const weights = args.weights + static_cast<int64_t>(query) * kChunkSlots;
+  clear_unseen(tile, weights);
+  args.out.l[query] = weights_of<true>(layout.v_dtype, tile, ahead, m, s, weights);
 }
 
 // How keys or values of a type are multiplied.
@@ -193,7 +243,9 @@ void run_tile(const Parts& parts, const KvLayout& layout, const AttentionChunkAr
   parts.score[k](
       layout, strips,
       {static_cast<const std::byte*>(args.q) + static_cast<size_t>(begin) * stride, stride}, tile);
-  for (int t = 0; t < queries; ++t) softmax_query(layout, args, begin + t, t, tile);
+  const int steps = value_steps(layout.v_dtype);
+  tile.fetched = queries < steps / 2 ? queries : steps / 2;
+  for (int t = 0; t < queries; ++t) softmax_query(layout, args, strips, begin + t, t, tile);
   tile_kinds(queries, tile);
   parts.add[v](layout, strips, tile, args.out.o + static_cast<int64_t>(begin) * layout.head_dim);
 }

@@ -1,4 +1,4 @@
-// Constants of the exponential that every instruction set computes the same way:
+// Constants of the exponential of x <= 0 that every instruction set computes the same way:
 //   n = round(x / ln 2), r = x - n ln 2 (ln 2 in two parts, the first exact times any n here),
 //   e^x = 2^n (1 + r + r^2 P(r)), P of degree 4, fitted by reweighted least squares for the least
 //   relative error on |r| <= ln 2 / 2 (3.1e-9, a twentieth of a float's half ulp).
@@ -7,7 +7,6 @@
 namespace pagefold::kernels {
 
 constexpr float kExpLowest = -110.0f;  // e^x rounds to zero from here on down, -inf included
-constexpr float kExpHighest = 128.0f;  // and to infinity from here on up
 constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2High = 0x1.62ep-1f;
 constexpr float kLn2Low = 0x1.0bfbe8p-15f;

@@ -27,9 +27,9 @@ PF_INLINE __m256 lanes8(unsigned bits) {
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bit));
 }
 
+// exp_poly.h, for x <= 0. NaN stays NaN.
 PF_INLINE __m256 exp8(__m256 x) {
   x = _mm256_max_ps(_mm256_set1_ps(kExpLowest), x);
-  x = _mm256_min_ps(_mm256_set1_ps(kExpHighest), x);
   const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(kLog2E)),
                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(kLn2High), x);
@@ -144,6 +144,7 @@ struct Vec {
   static PF_INLINE F round_bf16(F v) {
     return {_mm256_castsi256_ps(round_bf16_bits(v.a)), _mm256_castsi256_ps(round_bf16_bits(v.b))};
   }
+  static PF_INLINE F round_weights(F v) { return round_bf16(v); }
   static PF_INLINE F load_f16(const std::byte* p) {
     const auto* at = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};

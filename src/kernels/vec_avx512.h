@@ -58,10 +58,9 @@ struct Vec {
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
   }
 
-  // exp_poly.h. NaN stays NaN: the clamps return their second operand then.
+  // exp_poly.h, for x <= 0. NaN stays NaN: the clamp returns its second operand then.
   static PF_INLINE F exp(F x) {
     x = _mm512_max_ps(_mm512_set1_ps(kExpLowest), x);
-    x = _mm512_min_ps(_mm512_set1_ps(kExpHighest), x);
     const F n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)),
                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     F r = _mm512_fnmadd_ps(n, _mm512_set1_ps(kLn2High), x);
@@ -111,6 +110,11 @@ struct Vec {
   }
   static PF_INLINE F round_bf16(F v) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16_bits(v)), 16));
+  }
+  // The same for weights: what store_weights_bf16 stores, subnormals flushed.
+  static PF_INLINE F round_weights(F v) {
+    const __m256i bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
   static PF_INLINE F load_f16(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

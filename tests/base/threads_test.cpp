@@ -34,6 +34,30 @@ TEST(ThreadPool, WakesAfterASleep) {
   }
 }
 
+// A worker that is late makes the caller wait, and is then left out: its parts still run once.
+TEST(ThreadPool, LateWorkersAreLeftOutAndNothingIsLost) {
+  ThreadPool pool(3);
+  std::vector<int> calls(3, 0);
+  const std::thread::id caller = std::this_thread::get_id();
+  int slow = 0, by_caller = 0;
+  for (int i = 0; i < 3000; ++i) {
+    pool.run([&](int t, int) {
+      ++calls[static_cast<size_t>(t)];
+      if (t != 2) return;
+      if (std::this_thread::get_id() == caller) {
+        ++by_caller;
+      } else if (slow < 3) {  // longer than a wait that counts
+        ++slow;
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+        while (std::chrono::steady_clock::now() < end) {
+        }
+      }
+    });
+  }
+  for (int c : calls) EXPECT_EQ(c, 3000);
+  EXPECT_TRUE(slow == 0 || by_caller > 0);
+}
+
 TEST(ThreadPool, SharesCoverEverythingOnce) {
   for (int64_t n : {0, 1, 7, 100}) {
     for (int threads : {1, 2, 3, 8}) {

@@ -207,10 +207,9 @@ void Attention::run(const KvArena& arena, const Args& args) {
   make_room(arena, args);
   next_.store(0, std::memory_order_relaxed);
   pool_.run([&](int t, int) {
-    for (int u;
-         (u = next_.fetch_add(1, std::memory_order_relaxed)) < static_cast<int>(units_.size());) {
-      run_unit(arena, args, units_[static_cast<size_t>(u)], scratch_[static_cast<size_t>(t)]);
-    }
+    Scratch& s = scratch_[static_cast<size_t>(t)];
+    for (s.next = claim(); s.next < static_cast<int>(units_.size());)
+      run_unit(arena, args, units_[static_cast<size_t>(s.next)], s);
   });
 }
 
@@ -241,6 +240,12 @@ Attention::Queries Attention::prepare_queries(const KvArena& arena, const Args& 
   return q;
 }
 
+// Before a unit's last part, so that the first blocks of the next unit are on their way.
+const Attention::Unit* Attention::claim_upcoming(Scratch& s) {
+  s.next = claim();
+  return s.next < static_cast<int>(units_.size()) ? &units_[static_cast<size_t>(s.next)] : nullptr;
+}
+
 void Attention::run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s) {
   const Tile& tile = tiles_[static_cast<size_t>(unit.tile)];
   const int dim = args.shape.head_dim;
@@ -253,7 +258,8 @@ void Attention::run_unit(const KvArena& arena, const Args& args, const Unit& uni
       float* weights = tile.seen < 0 ? nullptr
                                      : kept_weights_.data() + int64_t{tile.seen + i} * kSplitRows *
                                                                   group * kChunkSlots;
-      run_part(arena, args, tile, p, q, kept(tile.partial + i, group, dim), weights);
+      const Unit* upcoming = p + 1 == unit.part_end ? claim_upcoming(s) : nullptr;
+      run_part(arena, args, tile, p, q, kept(tile.partial + i, group, dim), weights, upcoming);
     }
     if (left_[tile.split].fetch_sub(1, std::memory_order_acq_rel) == 1) merge_kept(args, tile, s);
     return;
@@ -263,16 +269,37 @@ void Attention::run_unit(const KvArena& arena, const Args& args, const Unit& uni
   for (int p = unit.part_begin; p < unit.part_end; ++p) {
     const int64_t kept_at = tile.turn >= 0 ? int64_t{p - unit.part_begin} * queries : 0;
     const AttentionPartial part{s.m.data() + kept_at, s.l.data(), s.o.data()};
+    const Unit* upcoming = p + 1 == unit.part_end ? claim_upcoming(s) : nullptr;
     run_part(arena, args, tile, p, q, part,
-             tile.turn >= 0 ? s.weights.data() + kept_at * kChunkSlots : nullptr);
+             tile.turn >= 0 ? s.weights.data() + kept_at * kChunkSlots : nullptr, upcoming);
     k_.attention_merge(queries, dim, part, total);
   }
   finish(args, tile, total);
   if (tile.turn >= 0) observe(args, tile, s.weights.data(), s.m.data(), queries, total, s);
 }
 
+// What is read next, to be fetched meanwhile: the upcoming unit's first part, else the next of this
+// tile's. rest: slots of the tile behind this part.
+void Attention::announce(const Args& args, const Tile& tile, const Part& part, int64_t rest,
+                         const Unit* upcoming, int block_size,
+                         kernels::AttentionChunkArgs& a) const {
+  const SlotSource* t = &source(args, tile);
+  int64_t origin = part.origin + kChunkSlots;
+  if (upcoming != nullptr) {
+    const Tile& next = tiles_[static_cast<size_t>(upcoming->tile)];
+    t = &source(args, next);
+    origin = part_of(*t, upcoming->part_begin).origin;
+    rest = visible(*t, next.row + next.rows - 1, args.shape.window).last - origin;
+  }
+  if (rest <= 0) return;
+  a.next_blocks = t->blocks + origin / block_size;
+  a.next_count =
+      static_cast<int>((std::min<int64_t>(rest, kChunkSlots) + block_size - 1) / block_size);
+}
+
 void Attention::run_part(const KvArena& arena, const Args& args, const Tile& tile, int index,
-                         const Queries& q, const AttentionPartial& out, float* weights) {
+                         const Queries& q, const AttentionPartial& out, float* weights,
+                         const Unit* upcoming) {
   const SlotSource& t = source(args, tile);
   const Part part = part_of(t, index);
   const int block_size = arena.layout().block_size;
@@ -305,12 +332,7 @@ void Attention::run_part(const KvArena& arena, const Args& args, const Tile& til
   a.live = t.live != nullptr ? live : nullptr;
   a.out = out;
   a.weights = weights;
-  const int64_t rest = end - part.origin - kChunkSlots;
-  if (rest > 0) {
-    a.next_blocks = t.blocks + (part.origin + kChunkSlots) / block_size;
-    a.next_count =
-        static_cast<int>((std::min<int64_t>(rest, kChunkSlots) + block_size - 1) / block_size);
-  }
+  announce(args, tile, part, end - part.origin - kChunkSlots, upcoming, block_size, a);
   k_.attention_chunk(arena.layout(), a);
   if (part.sink) add_sink_bias(args, tile, out);
 }

@@ -65,6 +65,7 @@ class Attention {
   struct Scratch {
     FloatBuffer heads, q, sink_q, l, o, total_m, total_l, total_o, factor;
     FloatBuffer m, weights;  // of every part where the tile is observed, else of one
+    int next = 0;            // the unit that the thread runs after this one
   };
   // A counter a slot; more slots lose the values.
   class Counters {
@@ -91,8 +92,14 @@ class Attention {
                       int64_t ld, Scratch& s, FloatBuffer& out);
   Queries prepare_queries(const KvArena& arena, const Args& args, const Tile& tile, Scratch& s);
   void run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s);
+  // upcoming: the unit whose first part the same thread reads after this one, if it is known.
   void run_part(const KvArena& arena, const Args& args, const Tile& tile, int part,
-                const Queries& q, const kernels::AttentionPartial& out, float* weights);
+                const Queries& q, const kernels::AttentionPartial& out, float* weights,
+                const Unit* upcoming);
+  int claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  const Unit* claim_upcoming(Scratch& s);
+  void announce(const Args& args, const Tile& tile, const Part& part, int64_t rest,
+                const Unit* upcoming, int block_size, kernels::AttentionChunkArgs& a) const;
   void add_sink_bias(const Args& args, const Tile& tile, const kernels::AttentionPartial& out);
   void finish(const Args& args, const Tile& tile, const kernels::AttentionPartial& total);
   void observe(const Args& args, const Tile& tile, const float* weights, const float* part_m,
