@@ -16,7 +16,8 @@ def _run(command):
 
 
 def _named(value, samples, command):
-    return {"value": value, "samples": samples, "command": " ".join(str(c) for c in command).replace(str(BIN.parents[2]) + "/", "")}
+    words = ("MODEL" if str(c).endswith(".gguf") else str(c).replace(str(BIN.parents[2]) + "/", "") for c in command)
+    return {"value": value, "samples": samples, "command": " ".join(words)}
 
 
 def attention(kind, args):
