@@ -16,7 +16,8 @@ def _run(command):
 
 
 def _named(value, samples, command):
-    return {"value": value, "samples": samples, "command": " ".join(str(c) for c in command).replace(str(BIN.parents[2]) + "/", "")}
+    words = ("MODEL" if str(c).endswith(".gguf") else str(c).replace(str(BIN.parents[2]) + "/", "") for c in command)
+    return {"value": value, "samples": samples, "command": " ".join(words)}
 
 
 def attention(kind, args):
@@ -31,7 +32,7 @@ def attention(kind, args):
 def weights(args):
     """Bytes of all weights over the time of all stages that read any, in the step of median time."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [BIN / "pagefold", "bench", args.model, "--contexts", "64", "--batches", "1", "--repeat", "40", "-n", "1", "-o", f"{folder}/out"]
+        command = [BIN / "pagefold", "bench", args.model, "--contexts", "64", "--batches", "1", "--repeat", "40", "--prompt-tokens", "1", "-n", "0", "-o", f"{folder}/out"]
         shares, reads = [], []
         for _ in range(args.repeat):
             _run(command)
@@ -39,7 +40,7 @@ def weights(args):
             step = next(r for r in report["rows"] if r["test"] == "decode")
             stages = [s for s in step["stages"] if s["stage"] not in ("attention", "embed", "other")]
             rate = sum(s["bytes"] for s in stages) / sum(s["ms"] for s in stages) * 1e-6
-            reads.append(report["read_gb_per_s"])
+            reads.append(report["machine"]["read_gb_per_s"])
             shares.append(rate / reads[-1])
     return _named(statistics.median(shares), {"share": shares, "read_GB/s": reads}, command[:-1] + ["OUT"])
 

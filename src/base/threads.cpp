@@ -60,7 +60,7 @@ enum PartState : uint32_t { kFree, kTaken, kDone };
 // Far more than unequal halves of an operation differ by, or than a virtual machine takes away for;
 // less than the turn of another process.
 constexpr uint64_t kLongWait = 3'500'000;
-constexpr uint64_t kLeastPause = 5'000'000, kMostPause = 480'000'000;
+constexpr uint64_t kLeastPause = 20'000'000, kMostPause = 480'000'000;
 constexpr int kGoodRuns = 300;  // joins in time after which a worker's next pause is short again
 
 uint64_t ticks() { return __builtin_ia32_rdtsc(); }

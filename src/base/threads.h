@@ -33,8 +33,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return n_threads_; }
-  // Calls fn(0..n-1, n) in parallel and returns when all are done. Not re-entrant; one caller at a
-  // time.
+  // Calls fn(0..n-1, n), in parallel as far as cores are free, and returns when all are done. A
+  // call may run on the caller's thread after another, so none may wait for one with a higher
+  // number. Not re-entrant; one caller at a time.
   void run(ThreadFn fn);
 
  private:
