@@ -49,29 +49,14 @@ uint32_t await_change(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int
 
 // A part of a call is run by whoever takes it first: its worker, or the caller once it has run its
 // own. So a worker that another process keeps from its core is not waited for, unless it had begun.
-// One that did make the caller wait is left out for a while (kLeastPause and more), in which the
-// caller runs its parts: two threads on one core would take turns at every join instead.
 //
 // A part's word is 4 x the call's number + its state. A worker that wakes late finds another
 // call's.
 enum PartState : uint32_t { kFree, kTaken, kDone };
 
-// In ticks of the time stamp counter, which runs at 1 to 4 GHz.
-// Far more than unequal halves of an operation differ by, or than a virtual machine takes away for;
-// less than the turn of another process.
-constexpr uint64_t kLongWait = 3'500'000;
-constexpr uint64_t kLeastPause = 20'000'000, kMostPause = 480'000'000;
-constexpr int kGoodRuns = 300;  // joins in time after which a worker's next pause is short again
-
-uint64_t ticks() { return __builtin_ia32_rdtsc(); }
-
 struct alignas(64) Worker {
   std::atomic<uint32_t> part{0};
   std::atomic<int> sleeping_caller{0};
-  // The caller's own.
-  uint64_t left_out_until = 0, pause = kLeastPause;
-  int good = 0;
-  bool left_out = false;
   std::thread thread;
 };
 
@@ -84,8 +69,7 @@ struct ThreadPool::Shared {
   std::vector<Worker> worker;
 
   void work(int t, int n_threads);
-  bool open(uint32_t call, uint64_t now);
-  void join(Worker& w, int t, int n_threads, uint32_t call, uint64_t begin, uint64_t mine);
+  void join(Worker& w, int t, int n_threads, uint32_t call);
 };
 
 void ThreadPool::Shared::work(int t, int n_threads) {
@@ -104,37 +88,15 @@ void ThreadPool::Shared::work(int t, int n_threads) {
   }
 }
 
-// The parts of a call. False: the caller runs all of them.
-bool ThreadPool::Shared::open(uint32_t call, uint64_t now) {
-  bool any = false;
-  for (Worker& w : worker) {
-    w.left_out = now < w.left_out_until;
-    any |= !w.left_out;
-    w.part.store(4 * call + (w.left_out ? kTaken : kFree), std::memory_order_release);
-  }
-  return any;
-}
-
-// Until part t is done. mine: when the caller had run its own part, which it began at `begin`.
-void ThreadPool::Shared::join(Worker& w, int t, int n_threads, uint32_t call, uint64_t begin,
-                              uint64_t mine) {
+// Until part t is done.
+void ThreadPool::Shared::join(Worker& w, int t, int n_threads, uint32_t call) {
   uint32_t state = 4 * call + kFree;
-  if (w.left_out ||
-      w.part.compare_exchange_strong(state, 4 * call + kTaken, std::memory_order_relaxed)) {
+  if (w.part.compare_exchange_strong(state, 4 * call + kTaken, std::memory_order_relaxed)) {
     (*fn)(t, n_threads);
     return;
   }
   while ((state = w.part.load(std::memory_order_acquire)) != 4 * call + kDone)
     await_change(w.part, state, w.sleeping_caller);
-  const uint64_t now = ticks();
-  if (now - mine > kLongWait && now - mine > (mine - begin) / 2) {
-    w.left_out_until = now + w.pause;
-    w.pause = w.pause * 4 < kMostPause ? w.pause * 4 : kMostPause;
-    w.good = 0;
-  } else if (w.pause > kLeastPause && ++w.good == kGoodRuns) {
-    w.pause = kLeastPause;
-    w.good = 0;
-  }
 }
 
 ThreadPool::ThreadPool(int n_threads)
@@ -164,18 +126,14 @@ void ThreadPool::run(ThreadFn fn) {
     return;
   }
   Shared& s = *shared_;
-  const uint64_t begin = ticks();
   const uint32_t call = s.generation.load(std::memory_order_relaxed) + 1;
   s.fn = &fn;
-  // Workers that are left out are not woken where no other is needed; the number stays the same.
-  if (s.open(call, begin)) {
-    s.generation.store(call, std::memory_order_seq_cst);
-    if (s.sleeping_workers.load(std::memory_order_seq_cst) > 0) futex_wake_all(s.generation);
-  }
+  for (Worker& w : s.worker) w.part.store(4 * call + kFree, std::memory_order_release);
+  s.generation.store(call, std::memory_order_seq_cst);
+  if (s.sleeping_workers.load(std::memory_order_seq_cst) > 0) futex_wake_all(s.generation);
   fn(0, n_threads_);
-  const uint64_t mine = ticks();
   for (int t = 1; t < n_threads_; ++t)
-    s.join(s.worker[static_cast<size_t>(t - 1)], t, n_threads_, call, begin, mine);
+    s.join(s.worker[static_cast<size_t>(t - 1)], t, n_threads_, call);
 }
 
 int usable_cores() {
