@@ -1,4 +1,7 @@
 // One binary, one file a subcommand.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 
@@ -31,6 +34,18 @@ int run(const Action& action) {
   return std::visit(Runner{}, action);
 }
 
+// A standard descriptor that the caller closed would be handed to the next file opened: the spill
+// file or a socket would then get the log's lines. It is held by a file that fails as it did
+// before: input that cannot be read, output that cannot be written.
+bool hold_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) != -1) continue;
+    // The lowest free number is the one to hold, as those below are held by now.
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return false;
+  }
+  return true;
+}
+
 int run_arguments(std::vector<std::string> arguments) {
   const auto parsed = parse_args(std::move(arguments));
   if (!parsed.ok()) {
@@ -48,6 +63,7 @@ int run_arguments(std::vector<std::string> arguments) {
 }  // namespace pagefold
 
 int main(int argc, char** argv) {
+  if (!pagefold::hold_standard_descriptors()) return pagefold::kFailed;
   // A reader that leaves (a closed pipe) is a failed write, not a death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow any more

@@ -283,7 +283,7 @@ int run_reclaim(const ReclaimCommand& command) {
   if (!rows.ok()) return report(rows.status());
   if (!command.json) {
     print_table(command, *format, *rows);
-    return stdout_ok() ? kDone : kFailed;
+    return stdout_ok() ? kDone : report(io_error("standard output does not take the answer"));
   }
   Json list = Json::array();
   for (const ReclaimRow& r : *rows) {
@@ -312,7 +312,7 @@ int run_reclaim(const ReclaimCommand& command) {
                     {"block_bytes", format->block_bytes(command.head_dim, command.block_size)},
                     {"rows", std::move(list)}};
   print_text(stdout, dump_json(out) + "\n");
-  return stdout_ok() ? kDone : kFailed;
+  return stdout_ok() ? kDone : report(io_error("standard output does not take the answer"));
 }
 
 }  // namespace pagefold

@@ -94,6 +94,7 @@ bool evicts(const KvPlan& p) { return p.evicts(); }
 bool sparse(const KvPlan& p) { return p.quest_tokens > 0; }
 bool budget_used(const KvPlan& p) { return p.evicts() || p.quest_reads_budget; }
 bool interval_used(const KvPlan& p) { return p.evicts() && !p.defaults.once; }
+bool elastic_used(const KvPlan& p) { return p.evicts() && !p.defaults.once; }
 bool alpha_used(const KvPlan& p) { return p.evicts() && p.alloc->param() == "alpha"; }
 bool beta_used(const KvPlan& p) { return p.evicts() && p.alloc->param() == "beta"; }
 bool chunk_used(const KvPlan& p) { return p.evicts() && p.prefill_evict; }
@@ -118,7 +119,7 @@ constexpr KvKey kKeys[] = {
     {.name = "prefill_evict", .set = set_prefill_evict, .used = evicts, .inherited = true},
     {.name = "prefill_chunk", .set = set_prefill_chunk, .used = chunk_used, .inherited = true},
     {.name = "before_suffix", .set = set_before_suffix, .used = window_used},
-    {.name = "elastic", .set = set_elastic, .used = evicts, .inherited = true},
+    {.name = "elastic", .set = set_elastic, .used = elastic_used, .inherited = true},
     {.name = "select"},
     {.name = "select_budget", .set = set_select_budget, .used = sparse},
     {.name = "select_exempt", .set = set_select_exempt, .used = sparse},

@@ -275,6 +275,27 @@ class ModelTest(unittest.TestCase):
                                   stderr=subprocess.PIPE, timeout=120)
         self.assertEqual(done.returncode, 1)
 
+    def test_closed_standard_descriptors_go_to_no_other_file(self):
+        # Else the spill file, or a client's connection, would get the numbers that the log writes to.
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        command = [BINARY, "serve", MODEL, *SMALL[:4], "--port", port]
+        with subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]) as process:
+            try:
+                deadline = time.monotonic() + 60
+                while True:
+                    try:
+                        socket.create_connection(("127.0.0.1", int(port)), timeout=5).close()
+                        break
+                    except OSError:
+                        self.assertIsNone(process.poll())
+                        self.assertLess(time.monotonic(), deadline)
+                        select.select([], [], [], 0.02)
+                held = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)]
+            finally:
+                process.terminate()
+        self.assertEqual(held, ["/dev/null"] * 3)
+
     def test_chat_remembers_and_resets(self):
         said = "My name is Bob.\n/reset\nName the capital of France.\n/exit\nnever read\n"
         done = run("chat", MODEL, *SMALL, "-n", "20", "--json", stdin=said)

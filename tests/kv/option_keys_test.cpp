@@ -103,6 +103,8 @@ TEST(KvKeys, WordsThatDoNothingAreNamed) {
   EXPECT_THAT(unused({{"policy", "h2o:alpha=0.5,beta=3"}}), ElementsAre("alpha", "beta"));
   EXPECT_THAT(unused({{"policy", "h2o:alloc=pyramid,alpha=0.5,beta=3"}}), ElementsAre("alpha"));
   EXPECT_THAT(unused({{"policy", "snapkv"}, {"interval", "8"}}), ElementsAre("interval"));
+  EXPECT_THAT(unused({{"policy", "snapkv"}, {"elastic", "on"}}), ElementsAre("elastic"));
+  EXPECT_THAT(unused({{"policy", "snapkv-d"}, {"elastic", "on"}}), IsEmpty());
   EXPECT_THAT(unused({{"policy", "h2o"}, {"prefill_chunk", "64"}, {"select_budget", "9"}}),
               ElementsAre("prefill_chunk", "select_budget"));
   EXPECT_THAT(unused({{"policy", "quest"}, {"budget", "64"}}), IsEmpty());
