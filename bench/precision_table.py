@@ -32,7 +32,7 @@ KV = {"bf16": ("bfloat16", "auto"), "fp8_e4m3": ("fp8_e4m3", "auto"), "fp8_e5m2"
       "int4": ("int4", "auto"), "k int8, v int4": ("int8", "int4")}
 MEMORY = 512 << 20  # for weights and cache
 DEPTH, CHUNK = 4096, 128  # cached tokens of a decode step; rows of a prefill step
-TEXT = "docs/architecture.md"
+TEXT = "bench/precision_text.txt"
 
 
 def path_of(args, weights):
