@@ -65,7 +65,7 @@ struct ThreadPool::Shared {
   alignas(64) std::atomic<uint32_t> generation{0};
   std::atomic<int> sleeping_workers{0};
   alignas(64) const ThreadFn* fn = nullptr;
-  bool stop = false;
+  std::atomic<bool> stop{false};  // also read by a worker that wakes late
   std::vector<Worker> worker;
 
   void work(int t, int n_threads);
@@ -77,7 +77,7 @@ void ThreadPool::Shared::work(int t, int n_threads) {
   uint32_t seen = 0;
   while (true) {
     seen = await_change(generation, seen, sleeping_workers);
-    if (stop) return;
+    if (stop.load(std::memory_order_relaxed)) return;
     uint32_t expected = 4 * seen + kFree;
     if (!me.part.compare_exchange_strong(expected, 4 * seen + kTaken, std::memory_order_acquire,
                                          std::memory_order_relaxed))
@@ -114,7 +114,7 @@ ThreadPool::ThreadPool(int n_threads)
 }
 
 ThreadPool::~ThreadPool() {
-  shared_->stop = true;
+  shared_->stop.store(true, std::memory_order_relaxed);
   shared_->generation.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(shared_->generation);
   for (Worker& w : shared_->worker) w.thread.join();
