@@ -33,11 +33,7 @@ std::vector<HttpCounts::Row> HttpCounts::rows() const {
 
 CountedResponder::CountedResponder(std::shared_ptr<Responder> to, HttpCounts& counts,
                                    std::string_view method)
-    : to_(std::move(to)), counts_(counts), method_(method) {}
-
-void CountedResponder::add_header(std::string_view name, std::string_view value) {
-  to_->add_header(name, value);
-}
+    : ForwardingResponder(std::move(to)), counts_(counts), method_(method) {}
 
 void CountedResponder::send(int status, HttpHeaders headers, std::string body) {
   counts_.add(method_, handler_, status);

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "server/http.h"
+#include "server/forwarding_responder.h"
 
 namespace pagefold {
 
@@ -33,25 +33,16 @@ class HttpCounts {
 };
 
 // Passes everything on and counts the answer when it begins.
-class CountedResponder final : public Responder {
+class CountedResponder final : public ForwardingResponder {
  public:
   // counts outlives it.
   CountedResponder(std::shared_ptr<Responder> to, HttpCounts& counts, std::string_view method);
   void set_handler(std::string_view handler) { handler_ = handler; }
 
-  void add_header(std::string_view name, std::string_view value) override;
   void send(int status, HttpHeaders headers, std::string body) override;
   void begin_stream(int status, HttpHeaders headers) override;
-  void write(std::string_view chunk) override { to_->write(chunk); }
-  void end() override { to_->end(); }
-  size_t queued_bytes() const override { return to_->queued_bytes(); }
-  size_t max_queued_bytes() const override { return to_->max_queued_bytes(); }
-  void on_writable(std::function<void()> f) override { to_->on_writable(std::move(f)); }
-  void on_closed(std::function<void()> f) override { to_->on_closed(std::move(f)); }
-  void post(std::function<void()> work) override { to_->post(std::move(work)); }
 
  private:
-  const std::shared_ptr<Responder> to_;
   HttpCounts& counts_;
   const std::string method_;
   std::string handler_ = "none";

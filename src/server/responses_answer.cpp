@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "server/forwarding_responder.h"
 #include "server/responses.h"
 
 namespace pagefold {
@@ -44,11 +45,11 @@ struct OutputItem {
 };
 using Kind = OutputItem::Kind;
 
-class ResponsesResponder final : public Responder {
+class ResponsesResponder final : public ForwardingResponder {
  public:
   ResponsesResponder(std::shared_ptr<Responder> to, Json echo, const std::string& model,
                      const std::string& id)
-      : to_(std::move(to)), response_(std::move(echo)), id_(id) {
+      : ForwardingResponder(std::move(to)), response_(std::move(echo)), id_(id) {
     response_["id"] = "resp_" + id;
     response_["object"] = "response";
     response_["created_at"] = static_cast<int64_t>(std::time(nullptr));
@@ -60,9 +61,6 @@ class ResponsesResponder final : public Responder {
     response_["usage"] = nullptr;
   }
 
-  void add_header(std::string_view name, std::string_view value) override {
-    to_->add_header(name, value);
-  }
   void send(int status, HttpHeaders headers, std::string body) override {
     if (status == 200) body = whole(body);
     to_->send(status, std::move(headers), std::move(body));
@@ -88,11 +86,6 @@ class ResponsesResponder final : public Responder {
     if (!failed_) finish_stream();
     to_->end();
   }
-  size_t queued_bytes() const override { return to_->queued_bytes(); }
-  size_t max_queued_bytes() const override { return to_->max_queued_bytes(); }
-  void on_writable(std::function<void()> f) override { to_->on_writable(std::move(f)); }
-  void on_closed(std::function<void()> f) override { to_->on_closed(std::move(f)); }
-  void post(std::function<void()> work) override { to_->post(std::move(work)); }
 
  private:
   void event(std::string_view type, Json members) {
@@ -262,7 +255,6 @@ class ResponsesResponder final : public Responder {
     event("response." + status(), {{"response", response_}});
   }
 
-  const std::shared_ptr<Responder> to_;
   Json response_;
   const std::string id_;
   std::vector<OutputItem> items_;
