@@ -4,6 +4,7 @@
 
 #include "base/system.h"
 #include "model/golden_models.h"
+#include "support/sanitizers.h"
 
 namespace pagefold::testing {
 namespace {
@@ -46,9 +47,7 @@ TEST_F(DefaultModel, GreedyTokensOfTheExactPath) {
 }
 
 TEST_F(DefaultModel, LoadingKeepsOneCopyOfTheWeights) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep memory of their own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
   const uint64_t before = resident_memory().anonymous;
   const auto network = load_network(files_, {});
   ASSERT_TRUE(network.ok()) << network.status();

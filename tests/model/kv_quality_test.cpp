@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "model/golden_models.h"
+#include "support/sanitizers.h"
 
 namespace pagefold::testing {
 namespace {
@@ -20,9 +21,7 @@ constexpr struct {
 class KvQuality : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "numbers, not memory: too slow here";
-#endif
+    if (kSanitized) GTEST_SKIP() << "numbers, not memory: too slow here";
     const char* path = std::getenv("PAGEFOLD_TEST_MODEL");
     if (path == nullptr || !std::filesystem::exists(path))
       GTEST_SKIP() << "PAGEFOLD_TEST_MODEL names no file";

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "model/quant_folder.h"
+#include "support/sanitizers.h"
 
 namespace pagefold::testing {
 namespace {
@@ -66,9 +67,7 @@ void expect_one_copy(const std::filesystem::path& path, const std::string& quant
 }
 
 TEST(LoadingMemory, PackedSizeAndOneLayer) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep memory of their own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
   for (const char* form : {"awq_g32", "gptq4_asym_v2_act", "ct4_sym", "fp8_block", "bnb_nf4"}) {
     const QuantPair pair(form_named(form), config_of_layers());
     expect_one_copy(pair.quantised, "auto");
@@ -76,9 +75,7 @@ TEST(LoadingMemory, PackedSizeAndOneLayer) {
 }
 
 TEST(LoadingMemory, QuantisingWhileLoading) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep memory of their own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
   const TempFolder folder;
   write_hf(folder.path(), config_of_layers(), tiny_tensors(config_of_layers()), TensorType::BF16);
   for (const char* word : {"none", "fp8", "bitsandbytes"}) expect_one_copy(folder.path(), word);
