@@ -181,7 +181,8 @@ void report(benchmark::State& state, const char* unit, std::vector<double>& wall
   state.counters["cpu_share"] = median_cpu / limit_cpu;
 }
 
-// One decode step's attention: threads take whole chunks, partials are merged after.
+// One decode step's attention: threads take whole chunks; spans of chunks are merged by their
+// thread, and the spans after, as the engine does (backend/cpu/part_sum.h).
 class DecodeStep {
  public:
   DecodeStep(const Isa& isa, const KvLayout& layout, int group, int context)
@@ -191,24 +192,40 @@ class DecodeStep {
         chunks_(context / kChunkSlots),
         cache_(layout, context),
         total_(isa, layout, group) {
-    for (int c = 0; c < chunks_; ++c) part_.push_back(std::make_unique<Work>(isa, layout, group));
+    for (int i = 0; i <= (chunks_ - 1) / kSpan; ++i)
+      span_.push_back(std::make_unique<Work>(isa, layout, group));
   }
   const Cache& cache() const { return cache_; }
   Arena& arena() { return cache_.arena; }
 
   void run(ThreadPool& pool) {
+    while (part_.size() < static_cast<size_t>(pool.size()))
+      part_.push_back(std::make_unique<Work>(isa_, layout_, group_));
     for (int table = 0; table < Cache::kTables; ++table) {
       pool.run([&](int t, int n) {
-        const Range r = share_of(chunks_, t, n);
-        for (int64_t c = r.begin; c < r.end; ++c) chunk(table, c, r);
+        const Range spans = share_of(static_cast<int64_t>(span_.size()), t, n);
+        const Range r{spans.begin * kSpan, std::min<int64_t>(spans.end * kSpan, chunks_)};
+        Work& part = *part_[static_cast<size_t>(t)];
+        for (int64_t c = r.begin; c < r.end; ++c) {
+          chunk(table, c, r, part);
+          Work& span = *span_[static_cast<size_t>(c / kSpan)];
+          if (c % kSpan == 0) clear(span);
+          isa_.merge(group_, layout_.head_dim, part.partial(), span.partial());
+        }
       });
-      std::fill(total_.m.begin(), total_.m.end(), -std::numeric_limits<float>::infinity());
-      for (auto& p : part_) isa_.merge(group_, layout_.head_dim, p->partial(), total_.partial());
+      clear(total_);
+      for (auto& s : span_) isa_.merge(group_, layout_.head_dim, s->partial(), total_.partial());
     }
   }
 
  private:
-  void chunk(int table, int64_t c, const Range& mine) {
+  static constexpr int kSpan = 8;
+
+  static void clear(Work& w) {
+    std::fill(w.m.begin(), w.m.end(), -std::numeric_limits<float>::infinity());
+  }
+
+  void chunk(int table, int64_t c, const Range& mine, Work& part) {
     const int chunk_blocks = kChunkSlots / layout_.block_size;
     const int16_t lo = 0, hi = kChunkSlots;
     AttentionChunkArgs args;
@@ -220,7 +237,7 @@ class DecodeStep {
     args.group = group_;
     args.lo = &lo;
     args.hi = &hi;
-    args.out = part_[static_cast<size_t>(c)]->partial();
+    args.out = part.partial();
     // The next chunk of this thread, or its first one of the next table.
     if (c + 1 < mine.end)
       args.next_blocks = args.blocks + chunk_blocks;
@@ -234,7 +251,7 @@ class DecodeStep {
   const KvLayout layout_;
   const int group_, chunks_;
   Cache cache_;
-  std::vector<std::unique_ptr<Work>> part_;
+  std::vector<std::unique_ptr<Work>> span_, part_;  // part_: one a thread
   Work total_;
 };
 

@@ -36,9 +36,10 @@ struct QueryTail {
 
 // One group's dot products of T queries and S strips, times the scales, added to total.
 template <class K, int T, int S>
-PF_INLINE void score_group(const KvLayout& layout, const std::byte* const* at,
-                           const std::byte* const* ahead, const TileQueries& queries, int group,
-                           Vec::F (&total)[T][S]) {
+PF_INLINE void score_group(const KvLayout& layout, const StripList& strips, int first,
+                           const TileQueries& queries, int group, Vec::F (&total)[T][S]) {
+  const std::byte* const* const at = strips.at + first;
+  const std::byte* const* const ahead = strips.ahead + first;
   const int dim = layout.head_dim, begin = layout.group_begin(group), end = layout.group_end(group);
   typename K::Acc acc[T][S];
   PF_UNROLL
@@ -59,7 +60,8 @@ PF_INLINE void score_group(const KvLayout& layout, const std::byte* const* at,
       for (int i = 0; i < S; ++i) acc[t][i] = K::dot(acc[t][i], k[i], query);
     }
   }
-  const size_t scales_at = layout.k_scales_at() + static_cast<size_t>(group) * kStripSlots * 2;
+  const size_t scales_at = strips.k_scales + static_cast<size_t>(group) * kStripSlots * 2;
+  const size_t zeros_at = scales_at + static_cast<size_t>(strips.groups) * kStripSlots * 2;
   PF_UNROLL
   for (int i = 0; i < S; ++i) {
     const std::byte* scales = at[i] + scales_at;
@@ -70,22 +72,22 @@ PF_INLINE void score_group(const KvLayout& layout, const std::byte* const* at,
       const int32_t sum = QueryTail(queries, t, dim).sums[group];
       Vec::F x = K::exact(acc[t][i], sum);
       if constexpr (K::kHasZero)
-        x = Vec::fma(Vec::load_f16(scales + layout.zeros_after_scales()),
-                     Vec::set1(-static_cast<float>(sum)), x);
+        x = Vec::fma(Vec::load_f16(at[i] + zeros_at), Vec::set1(-static_cast<float>(sum)), x);
       total[t][i] = Vec::fma(scale, x, total[t][i]);
     }
   }
 }
 
 template <class K, int T, int S>
-void score_integer_strips(const KvLayout& layout, const std::byte* const* at,
-                          const std::byte* const* ahead, const TileQueries& queries, float* s) {
+void score_integer_strips(const KvLayout& layout, const StripList& strips, int first,
+                          const TileQueries& queries, Tile& tile) {
   Vec::F total[T][S];
   PF_UNROLL
   for (int t = 0; t < T; ++t) PF_UNROLL
   for (int i = 0; i < S; ++i) total[t][i] = Vec::zero();
-  for (int g = 0; g < layout.groups(); ++g)
-    score_group<K, T, S>(layout, at, ahead, queries, g, total);
+  for (int g = 0; g < strips.groups; ++g)
+    score_group<K, T, S>(layout, strips, first, queries, g, total);
+  float* const s = tile.s + first * kStripSlots;
   PF_UNROLL
   for (int t = 0; t < T; ++t) {
     const Vec::F unit = Vec::set1(*QueryTail(queries, t, layout.head_dim).unit);
@@ -103,11 +105,8 @@ void score_integer_tile(const KvLayout& layout, const StripList& strips, const T
     constexpr int S = K::strips(T);
     int i = tile.first;
     for (; i + S <= tile.last; i += S)
-      score_integer_strips<K, T, S>(layout, strips.at + i, strips.ahead + i, queries,
-                                    tile.s + i * kStripSlots);
-    for (; i < tile.last; ++i)
-      score_integer_strips<K, T, 1>(layout, strips.at + i, strips.ahead + i, queries,
-                                    tile.s + i * kStripSlots);
+      score_integer_strips<K, T, S>(layout, strips, i, queries, tile);
+    for (; i < tile.last; ++i) score_integer_strips<K, T, 1>(layout, strips, i, queries, tile);
   });
 }
 
@@ -118,38 +117,52 @@ struct alignas(64) IntegerWeights {
   float zeros[kMostTileQueries];  // sum of n zero
 };
 
-template <class V>
-void weigh(const KvLayout& layout, const StripList& strips, const Tile& tile, int t, int group,
-           IntegerWeights& out) {
-  const size_t scales_at = layout.v_scales_at() + static_cast<size_t>(group) * kStripSlots * 2;
-  const float* p = tile.s + t * kChunkSlots;
-  alignas(64) float w[kChunkSlots];
-  Vec::F most = Vec::zero(), sum = Vec::zero();
+// Weights times scales, rounded. All queries at once: a strip's scales are widened once, and the
+// queries' maxima do not wait for one another.
+template <class V, int T>
+void weigh(const StripList& strips, const Tile& tile, int group, IntegerWeights& out) {
+  const size_t scales_at = strips.v_scales + static_cast<size_t>(group) * kStripSlots * 2;
+  const size_t zeros_at = scales_at + static_cast<size_t>(strips.groups) * kStripSlots * 2;
+  alignas(64) float w[T][kChunkSlots];
+  Vec::F most[T], sum[T], zeros[T];
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) most[t] = sum[t] = zeros[t] = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
-    const Vec::F x = Vec::select(
-        tile.mask[t][i],
-        Vec::mul(Vec::load(p + i * kStripSlots), Vec::load_f16(strips.at[i] + scales_at)),
-        Vec::zero());
-    Vec::store(w + i * kStripSlots, x);
-    most = Vec::max(x, most);
-    sum = Vec::add(sum, x);  // for NaN, which the maximum loses
-  }
-  const float largest = Vec::reduce_max(most);
-  float unit = largest / kWeightSteps, steps = kWeightSteps / largest;
-  if (!(unit >= __FLT_MIN__)) unit = steps = 0.0f;
-  if (Vec::any_nan(sum)) unit = __builtin_nanf("");
-  const Vec::F factor = Vec::set1(steps);
-  Vec::F zeros = Vec::zero();
-  for (int i = tile.first; i < tile.last; ++i) {
-    const Vec::F x = Vec::mul(Vec::load(w + i * kStripSlots), factor);
-    V::store_weights(out.n[t], i * kStripSlots, x);
-    if constexpr (V::kHasZero) {
-      const Vec::F zero = Vec::load_f16(strips.at[i] + scales_at + layout.zeros_after_scales());
-      zeros = Vec::fma(Vec::round(x), Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros);
+    const Vec::F scale = Vec::load_f16(strips.at[i] + scales_at);
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) {
+      const Vec::F x = Vec::select(
+          tile.mask[t][i], Vec::mul(Vec::load(tile.s + t * kChunkSlots + i * kStripSlots), scale),
+          Vec::zero());
+      Vec::store(w[t] + i * kStripSlots, x);
+      most[t] = Vec::max(x, most[t]);
+      sum[t] = Vec::add(sum[t], x);  // for NaN, which the maximum loses
     }
   }
-  out.unit[t] = unit;
-  out.zeros[t] = V::kHasZero ? Vec::reduce_add(zeros) : 0.0f;
+  Vec::F factor[T];
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) {
+    const float largest = Vec::reduce_max(most[t]);
+    float unit = largest / kWeightSteps, steps = kWeightSteps / largest;
+    if (!(unit >= __FLT_MIN__)) unit = steps = 0.0f;
+    if (Vec::any_nan(sum[t])) unit = __builtin_nanf("");
+    out.unit[t] = unit;
+    factor[t] = Vec::set1(steps);
+  }
+  for (int i = tile.first; i < tile.last; ++i) {
+    Vec::F zero = Vec::zero();
+    if constexpr (V::kHasZero) zero = Vec::load_f16(strips.at[i] + zeros_at);
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) {
+      const Vec::F x = Vec::mul(Vec::load(w[t] + i * kStripSlots), factor[t]);
+      V::store_weights(out.n[t], i * kStripSlots, x);
+      if constexpr (V::kHasZero)
+        zeros[t] =
+            Vec::fma(Vec::round(x), Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros[t]);
+    }
+  }
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) out.zeros[t] = V::kHasZero ? Vec::reduce_add(zeros[t]) : 0.0f;
 }
 
 // o of N registers of dimensions; with Half, of the first 8 dimensions. A strip's scales follow its
@@ -198,10 +211,10 @@ void integer_values(const KvLayout& layout, const StripList& strips, const Tile&
   const int dim = layout.head_dim;
   constexpr int kMost = V::regs(T);
   IntegerWeights weights;
-  for (int g = 0; g < layout.groups(); ++g) {
-    for (int t = 0; t < T; ++t) weigh<V>(layout, strips, tile, t, g, weights);
+  for (int g = 0; g < strips.groups; ++g) {
+    weigh<V, T>(strips, tile, g, weights);
     for (int d = layout.group_begin(g), end = layout.group_end(g); d < end;) {
-      const size_t v_at = layout.v_at() + static_cast<size_t>(d) * 4;
+      const size_t v_at = strips.v + static_cast<size_t>(d) * 4;
       const int left = end - d;
       if constexpr (kMost >= 4) {
         if (left >= 64) {

@@ -10,10 +10,19 @@ namespace pagefold::kernels {
 constexpr int kStrips = kChunkSlots / kStripSlots;
 constexpr int kMostTileQueries = 6;  // in any instruction set
 
+// How far ahead of the strip being read the next ones are fetched: strips of 1 to 4 KB are too
+// short for the hardware to notice. Into L2, since a chunk is larger than L1.
+constexpr int kPrefetchStrips = 8;
+
+// The chunk's strips, then the first of the next chunk. What a layout computes by division is kept
+// here: a strip is read in less time than a division takes.
 struct StripList {
-  const std::byte* at[kStrips];
-  const std::byte* ahead[kStrips];  // to prefetch while at[i] is read
+  const std::byte* at[kStrips + kPrefetchStrips];
+  const std::byte* const* ahead;  // ahead[i] is to be prefetched while at[i] is read
   int count;
+  int groups;       // of dimensions that share a scale
+  size_t k_scales;  // from a strip's start, as are the next two
+  size_t v, v_scales;
 };
 
 // One tile's state. Rows are kChunkSlots floats, so that a query's is a constant distance away.

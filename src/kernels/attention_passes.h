@@ -168,7 +168,7 @@ void value_tile_of(const KvLayout& layout, const StripList& strips, const Tile& 
   for (int i = 0; i < T * dim; i += 8) Vec::store_n(o + i, Vec::zero(), 8);
   constexpr int kMost = V<false>::regs(T);
   for (int d = 0; d < dim;) {
-    const size_t v_at = layout.v_at() + static_cast<size_t>(d) * V<false>::kDimBytes;
+    const size_t v_at = strips.v + static_cast<size_t>(d) * V<false>::kDimBytes;
     const int left = dim - d;
     if constexpr (kMost >= 4) {
       if (left >= 64) {

@@ -16,41 +16,46 @@
 namespace pagefold::kernels {
 namespace {
 
-// How far ahead of the strip being read the next ones are fetched: strips of 1 to 4 KB are too
-// short for the hardware to notice. Into L2, since a chunk is larger than L1.
-constexpr int kPrefetchStrips = 8;
 constexpr float kNegInf = -__builtin_inff();
 
-PF_INLINE const std::byte* strip_address(const KvLayout& layout, const std::byte* base,
-                                         const uint32_t* blocks, int strip) {
+// The addresses of `count` strips of a table.
+PF_INLINE void strip_addresses(const KvLayout& layout, const std::byte* base,
+                               const uint32_t* blocks, int count, const std::byte** at) {
+  const size_t strip = layout.strip_bytes();
   const int per_block = layout.block_size / kStripSlots;
-  return base + blocks[strip / per_block] * layout.block_bytes() +
-         static_cast<size_t>(strip % per_block) * layout.strip_bytes();
+  const size_t block = strip * static_cast<size_t>(per_block);
+  for (int i = 0; i < count; ++blocks) {
+    const std::byte* address = base + *blocks * block;
+    const int end = i + per_block < count ? i + per_block : count;
+    for (; i < end; ++i, address += strip) at[i] = address;
+  }
 }
 
 void list_strips(const KvLayout& layout, const AttentionChunkArgs& args, StripList& strips) {
-  strips.count = (args.slots + kStripSlots - 1) / kStripSlots;
-  for (int i = 0; i < strips.count; ++i)
-    strips.at[i] = strip_address(layout, args.base, args.blocks, i);
-  const int next =
-      args.next_blocks != nullptr ? args.next_count * (layout.block_size / kStripSlots) : 0;
+  const int count = strips.count = (args.slots + kStripSlots - 1) / kStripSlots;
+  strips.groups = layout.groups();
+  strips.k_scales = layout.k_scales_at();
+  strips.v = layout.v_at();
+  strips.v_scales = layout.v_scales_at();
+  strip_addresses(layout, args.base, args.blocks, count, strips.at);
+  const std::byte* next[kStrips];
+  int found = 0;
+  if (args.next_blocks != nullptr) {
+    found = args.next_count * (layout.block_size / kStripSlots);
+    if (found > kStrips) found = kStrips;
+    strip_addresses(layout, args.base, args.next_blocks, found, next);
+  }
   // Pages first, both of a strip that lies on two, so that their addresses are looked up side by
   // side long before the rest is fetched.
-  for (int i = 0; i < next && i < kStrips; ++i) {
-    const auto* first =
-        reinterpret_cast<const char*>(strip_address(layout, args.base, args.next_blocks, i));
-    _mm_prefetch(first, _MM_HINT_T1);
-    _mm_prefetch(first + layout.strip_bytes() - 1, _MM_HINT_T1);
+  const size_t last = layout.strip_bytes() - 1;
+  for (int i = 0; i < found; ++i) {
+    _mm_prefetch(reinterpret_cast<const char*>(next[i]), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(next[i] + last), _MM_HINT_T1);
   }
-  for (int i = 0; i < strips.count; ++i) {
-    const int to = i + kPrefetchStrips;
-    if (to < strips.count)
-      strips.ahead[i] = strips.at[to];
-    else if (to - strips.count < next)
-      strips.ahead[i] = strip_address(layout, args.base, args.next_blocks, to - strips.count);
-    else
-      strips.ahead[i] = strips.at[i];
-  }
+  // Where nothing follows, what is read last is fetched again, which costs next to nothing.
+  for (int i = 0; i < kPrefetchStrips; ++i)
+    strips.at[count + i] = i < found ? next[i] : strips.at[count - 1];
+  strips.ahead = strips.at + kPrefetchStrips;
 }
 
 PF_INLINE uint64_t bits_below(int n) {
@@ -156,8 +161,7 @@ PF_INLINE int value_steps(DType type) {
 PF_INLINE Ahead fetch_ahead(const KvLayout& layout, const StripList& strips, const Tile& tile,
                             int t) {
   const size_t bytes = layout.data_bytes(layout.v_dtype) / value_steps(layout.v_dtype);
-  return {strips.ahead, layout.v_at() + static_cast<size_t>(t) * bytes,
-          t < tile.fetched ? bytes : 0};
+  return {strips.ahead, strips.v + static_cast<size_t>(t) * bytes, t < tile.fetched ? bytes : 0};
 }
 
 // Scores less their maximum become weights, in place: the weights of a strip never lie behind its
@@ -265,8 +269,7 @@ void run_chunk(const Parts& parts, const KvLayout& layout, const AttentionChunkA
     const int n = next_tile(queries - begin);
     run_tile(parts, layout, args, strips, begin, n, tile);
     // The rest of the queries find the chunk in the cache.
-    if (begin == 0)
-      for (int i = 0; i < strips.count; ++i) strips.ahead[i] = strips.at[i];
+    strips.ahead = strips.at;
     begin += n;
   }
 }

@@ -38,7 +38,7 @@ PF_INLINE void store_query_integers(std::byte* q, int d, int head_dim, __m512 x,
 struct KeysInt8 {
   static constexpr int kDims = 4;
   static constexpr bool kHasZero = false;
-  static constexpr int strips(int queries) { return queries <= 1 ? 4 : 2; }
+  static constexpr int strips(int queries) { return queries <= 3 ? 4 : 2; }
   using Acc = DigitSums;
   using Keys = __m512i;
   struct Query {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <thread>
 
 #include "base/check.h"
@@ -23,12 +22,6 @@ constexpr int kLeastQueries = 12;
 
 AttentionPartial at(const AttentionPartial& p, int query, int head_dim) {
   return {p.m + query, p.l + query, p.o + static_cast<int64_t>(query) * head_dim};
-}
-
-void clear(const AttentionPartial& p, int queries, int head_dim) {
-  std::fill_n(p.m, queries, -std::numeric_limits<float>::infinity());
-  std::fill_n(p.l, queries, 0.0f);
-  std::fill_n(p.o, static_cast<int64_t>(queries) * head_dim, 0.0f);
 }
 
 // Growth only, in powers of two: a warm step allocates nothing.
@@ -147,7 +140,10 @@ void Attention::split(int tile) {
   Tile& t = tiles_[static_cast<size_t>(tile)];
   const int parts = t.part_end - t.part_begin;
   t.partial = static_cast<int>(kept_);
-  kept_ += static_cast<size_t>(parts);
+  // Observed tiles need the maximum of every part.
+  t.spans = parts >= 2 * kSpanParts && t.turn < 0;
+  const int whole = t.spans ? kSpanParts : 1;
+  kept_ += static_cast<size_t>((t.part_end - 1) / whole - t.part_begin / whole + 1);
   if (t.turn >= 0) {
     t.seen = static_cast<int>(seen_);
     seen_ += static_cast<size_t>(parts);
@@ -155,9 +151,13 @@ void Attention::split(int tile) {
   t.split = static_cast<int>(split_++);
   left_.resize(split_);
   // Runs of parts: a thread walks neighbours, so that its prefetches are of use.
-  const int run = std::max(1, parts / (2 * pool_.size()));
-  for (int p = t.part_begin; p < t.part_end; p += run)
-    units_.push_back({tile, p, std::min(p + run, t.part_end)});
+  int run = std::max(1, parts / (2 * pool_.size()));
+  if (t.spans) run = std::max(1, run / kSpanParts) * kSpanParts;
+  for (int p = t.part_begin; p < t.part_end;) {
+    const int end = std::min(p / run * run + run, t.part_end);
+    units_.push_back({tile, p, end});
+    p = end;
+  }
 }
 
 AttentionPartial Attention::kept(int index, int group, int head_dim) const {
@@ -191,8 +191,9 @@ void Attention::make_room(const KvArena& arena, const Args& args) {
   }
   scratch_.resize(static_cast<size_t>(pool_.size()));
   for (Scratch& s : scratch_) {
-    for (FloatBuffer* b : {&s.l, &s.total_m, &s.total_l, &s.factor}) grow(*b, queries);
-    for (FloatBuffer* b : {&s.o, &s.total_o, &s.heads}) grow(*b, queries * dim + 16);
+    for (FloatBuffer* b : {&s.l, &s.span_m, &s.span_l, &s.total_m, &s.total_l, &s.factor})
+      grow(*b, queries);
+    for (FloatBuffer* b : {&s.o, &s.span_o, &s.total_o, &s.heads}) grow(*b, queries * dim + 16);
     grow(s.m, std::max(queries, strip));
     if (strip > 0) grow(s.weights, strip * kChunkSlots);
     const size_t prepared =
@@ -248,34 +249,61 @@ const Attention::Unit* Attention::claim_upcoming(Scratch& s) {
 
 void Attention::run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s) {
   const Tile& tile = tiles_[static_cast<size_t>(unit.tile)];
-  const int dim = args.shape.head_dim;
   const int group = args.shape.n_heads / args.shape.n_kv_heads;
   const int queries = tile.rows * group;
   const Queries q = prepare_queries(arena, args, tile, s);
   if (tile.split >= 0) {
-    for (int p = unit.part_begin; p < unit.part_end; ++p) {
-      const int i = p - tile.part_begin;
-      float* weights = tile.seen < 0 ? nullptr
-                                     : kept_weights_.data() + int64_t{tile.seen + i} * kSplitRows *
-                                                                  group * kChunkSlots;
-      const Unit* upcoming = p + 1 == unit.part_end ? claim_upcoming(s) : nullptr;
-      run_part(arena, args, tile, p, q, kept(tile.partial + i, group, dim), weights, upcoming);
-    }
+    run_shared_unit(arena, args, unit, q, s);
     if (left_[tile.split].fetch_sub(1, std::memory_order_acq_rel) == 1) merge_kept(args, tile, s);
     return;
   }
-  const AttentionPartial total{s.total_m.data(), s.total_l.data(), s.total_o.data()};
-  clear(total, queries, dim);
+  PartSum sum = sum_of(args, tile, s);
   for (int p = unit.part_begin; p < unit.part_end; ++p) {
     const int64_t kept_at = tile.turn >= 0 ? int64_t{p - unit.part_begin} * queries : 0;
     const AttentionPartial part{s.m.data() + kept_at, s.l.data(), s.o.data()};
     const Unit* upcoming = p + 1 == unit.part_end ? claim_upcoming(s) : nullptr;
     run_part(arena, args, tile, p, q, part,
              tile.turn >= 0 ? s.weights.data() + kept_at * kChunkSlots : nullptr, upcoming);
-    k_.attention_merge(queries, dim, part, total);
+    sum.add(p, part);
   }
+  const AttentionPartial total{s.total_m.data(), s.total_l.data(), s.total_o.data()};
   finish(args, tile, total);
   if (tile.turn >= 0) observe(args, tile, s.weights.data(), s.m.data(), queries, total, s);
+}
+
+// A unit of a tile that several threads share: its spans, or its parts, are kept.
+void Attention::run_shared_unit(const KvArena& arena, const Args& args, const Unit& unit,
+                                const Queries& q, Scratch& s) {
+  const Tile& tile = tiles_[static_cast<size_t>(unit.tile)];
+  const int dim = args.shape.head_dim;
+  const int group = args.shape.n_heads / args.shape.n_kv_heads;
+  const AttentionPartial mine{s.m.data(), s.l.data(), s.o.data()};
+  for (int p = unit.part_begin; p < unit.part_end; ++p) {
+    const int i = p - tile.part_begin;
+    float* weights = tile.seen < 0 ? nullptr
+                                   : kept_weights_.data() +
+                                         int64_t{tile.seen + i} * kSplitRows * group * kChunkSlots;
+    const Unit* upcoming = p + 1 == unit.part_end ? claim_upcoming(s) : nullptr;
+    if (!tile.spans) {
+      run_part(arena, args, tile, p, q, kept(tile.partial + i, group, dim), weights, upcoming);
+      continue;
+    }
+    run_part(arena, args, tile, p, q, mine, weights, upcoming);
+    const int span = p / kSpanParts - tile.part_begin / kSpanParts;
+    const AttentionPartial to = kept(tile.partial + span, group, dim);
+    if (p % kSpanParts == 0 || p == tile.part_begin) clear(to, tile.rows * group, dim);
+    k_.attention_merge(tile.rows * group, dim, mine, to);
+  }
+}
+
+PartSum Attention::sum_of(const Args& args, const Tile& tile, Scratch& s) const {
+  return {k_,
+          tile.rows * (args.shape.n_heads / args.shape.n_kv_heads),
+          args.shape.head_dim,
+          tile.part_begin,
+          tile.part_end,
+          {s.span_m.data(), s.span_l.data(), s.span_o.data()},
+          {s.total_m.data(), s.total_l.data(), s.total_o.data()}};
 }
 
 // What is read next, to be fetched meanwhile: the upcoming unit's first part, else the next of this
@@ -388,9 +416,16 @@ void Attention::merge_kept(const Args& args, const Tile& tile, Scratch& s) {
   const int dim = args.shape.head_dim;
   const int group = args.shape.n_heads / args.shape.n_kv_heads;
   const AttentionPartial total{s.total_m.data(), s.total_l.data(), s.total_o.data()};
-  clear(total, tile.rows * group, dim);
-  for (int p = 0; p < tile.part_end - tile.part_begin; ++p)
-    k_.attention_merge(tile.rows * group, dim, kept(tile.partial + p, group, dim), total);
+  if (tile.spans) {
+    clear(total, tile.rows * group, dim);
+    const int first = tile.part_begin / kSpanParts, last = (tile.part_end - 1) / kSpanParts;
+    for (int i = 0; i <= last - first; ++i)
+      k_.attention_merge(tile.rows * group, dim, kept(tile.partial + i, group, dim), total);
+  } else {
+    PartSum sum = sum_of(args, tile, s);
+    for (int p = tile.part_begin; p < tile.part_end; ++p)
+      sum.add(p, kept(tile.partial + p - tile.part_begin, group, dim));
+  }
   finish(args, tile, total);
   if (tile.turn < 0) return;
   const int stride = kSplitRows * group;

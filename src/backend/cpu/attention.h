@@ -2,10 +2,10 @@
 // whom.
 //
 // The unit of work is a tile: up to kTileRows consecutive rows of one sequence for one KV head. A
-// tile's parts (slot_source.h: chunks of 256 slots) are merged in ascending order. When there are
+// tile's parts (slot_source.h: chunks of 256 slots) are added up as part_sum.h says. When there are
 // too few tiles for the threads (decode of a few long sequences) the parts of a tile are computed
-// by several threads, kept apart, and merged in the same order by the thread that ends last: the
-// numbers are the same either way.
+// by several threads, kept apart (or their spans, where there are several), and added up in the
+// same order by the thread that ends last: the numbers are the same either way.
 //
 // Tiles of observed rows (SeqSignals) are smaller, so that the weights of all their parts stay in
 // L2 until the rows are complete. Tiles of one table are observed in row order: a thread waits
@@ -21,6 +21,7 @@
 #include "backend/cpu/kv_arena.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/observe.h"
+#include "backend/cpu/part_sum.h"
 #include "backend/cpu/quest.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
@@ -54,6 +55,7 @@ class Attention {
     int seq, head, row, rows;  // row: within the sequence's rows
     int part_begin, part_end;  // visible parts
     int partial = -1;          // first kept partial, or -1: merged by one thread
+    bool spans = false;        // what is kept: spans, or parts
     int seen = -1;             // first kept strip of weights, if split and observed
     int split = -1;            // index in left_
     int turn = -1;             // place among the observed tiles of the table, or -1: not observed
@@ -63,7 +65,7 @@ class Attention {
   };
   // One thread's buffers for a tile.
   struct Scratch {
-    FloatBuffer heads, q, sink_q, l, o, total_m, total_l, total_o, factor;
+    FloatBuffer heads, q, sink_q, l, o, span_m, span_l, span_o, total_m, total_l, total_o, factor;
     FloatBuffer m, weights;  // of every part where the tile is observed, else of one
     int next = 0;            // the unit that the thread runs after this one
   };
@@ -92,6 +94,9 @@ class Attention {
                       int64_t ld, Scratch& s, FloatBuffer& out);
   Queries prepare_queries(const KvArena& arena, const Args& args, const Tile& tile, Scratch& s);
   void run_unit(const KvArena& arena, const Args& args, const Unit& unit, Scratch& s);
+  void run_shared_unit(const KvArena& arena, const Args& args, const Unit& unit, const Queries& q,
+                       Scratch& s);
+  PartSum sum_of(const Args& args, const Tile& tile, Scratch& s) const;
   // upcoming: the unit whose first part the same thread reads after this one, if it is known.
   void run_part(const KvArena& arena, const Args& args, const Tile& tile, int part,
                 const Queries& q, const kernels::AttentionPartial& out, float* weights,

@@ -7,7 +7,7 @@
 //    is two parts.
 //  * With a block selection (Quest) slots are counted in the list of selected blocks, ascending:
 //    chunk i is the list's slots [256 i, 256 (i + 1)).
-// Parts are merged in ascending order.
+// Parts are added up as part_sum.h says.
 #pragma once
 
 #include <algorithm>
