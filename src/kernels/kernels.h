@@ -5,7 +5,8 @@
 //  * A row's result does not depend on the other rows of the call, on how many there are, or on how
 //  work is split
 //    over threads. matmul: one accumulator an output, groups in ascending order. attention: chunks
-//    of 256 slots aligned to slot 0, merged in ascending order.
+//    of 256 slots aligned to slot 0, merged in an order that depends on the slots alone
+//    (backend/cpu/part_sum.h).
 //  * Implementations may differ from the scalar one by rounding only; tests bound the difference.
 // Row-major matrices; ld = distance of two rows in elements. Buffers are 64-byte aligned unless
 // said.

@@ -31,7 +31,7 @@
 //       bfloat16 V), l = sum p (of the rounded values), o = sum p v;
 //   slots outside [lo, hi) of a row, and dead ones, count as p = 0 and v = 0 exactly: what lies
 //       there, NaN included, does not matter, so unwritten slots need not be cleared;
-//   chunks are merged in ascending order by attention_merge.
+//   chunks are merged by attention_merge, in an order that depends on the slots alone.
 // Integer K: q of a (row, head) becomes 15-bit integers, n = round(q / u), u = max|q| / 16256 (all
 // 0
 //   where u is no normal number), once for all chunks; over the groups g in ascending order
