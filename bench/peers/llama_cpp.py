@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """pagefold against llama.cpp on the same file and machine, and against the machine itself: the rows of rows.py.
 
-    bench/peers/llama_cpp.py MODEL.gguf --work DIR [--rows 1,4,8] [--repeat 5] [--out bench/results/NAME.json]
+    bench/peers/llama_cpp.py MODEL.gguf --work DIR [--rows 1,4,8] [--repeat 5] [--isa avx2] [--out bench/results/NAME.json]
 
-Builds the peer natively from its Python source package into build/peer-venv on the first run. Its cache is computed once,
+Builds the peer natively from its Python source package into build/peer-venv on the first run; with --isa avx2 both sides
+keep to AVX2 (rows against the peer alone). Its cache is computed once,
 saved in DIR at each depth and restored by later runs (`--fill` does only that, and makes the random model of Qwen3-0.6B's
 shape). A depth of 32,768 repeats the rows computed for 8,192: speed does not depend on what is in the cache.
 For each row the peer's best of 1 and 2 threads and flash attention on and off is chosen in a pilot, then both sides take
@@ -18,7 +19,7 @@ import subprocess
 import sys
 
 import own_rows
-from programs import ROOT, Peer, Steps, peer_python, read_bandwidth
+from programs import BUILDS, ROOT, Peer, Steps, peer_python, read_bandwidth
 from rows import ROWS, OwnRow
 
 COMPUTED = (512, 8192)  # depths; 32,768 is the last of them four times
@@ -44,7 +45,7 @@ class Run:
 
     def peer(self, name):
         if name not in self.peers:
-            self.peers[name] = Peer(self.model(name))
+            self.peers[name] = Peer(self.model(name), self.args.isa)
         return self.peers[name]
 
     def states(self):
@@ -93,7 +94,7 @@ def versus_peer(run, row):
             peer.do("close", slot=f)
     steps = 1 if row.test == "prefill" else row.steps
     a, b = [], []
-    with Steps(run.model(row.model), [spec]) as ours:
+    with Steps(run.model(row.model), [spec], args.isa) as ours:
         for _ in range(args.repeat):
             a.append(ours.seconds(steps) / steps)
             b.append(peer_seconds(peer, row, threads, flash))
@@ -129,6 +130,7 @@ def parse_args():
     parser.add_argument("--rows", help="numbers of rows, such as 1,4 or 6:8-bit (a part of the name); all if not given")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--isa", choices=list(BUILDS), default="native", help="what both sides may use")
     parser.add_argument("--fill", action="store_true", help="only make what --work lacks")
     parser.add_argument("--out")
     return parser.parse_args()
@@ -153,7 +155,7 @@ def main():
     results = json.loads(out.read_text())["rows"] if out and out.exists() else {}
     print("| # | quantity | gate | target | measured | | | read before, after (GB/s) |\n|---|---|---|---|---|---|---|---|")
     for row in ROWS:
-        if not chosen(row, args.rows):
+        if not chosen(row, args.rows) or (args.isa != "native" and isinstance(row, OwnRow)):
             continue
         before = read_bandwidth()
         try:

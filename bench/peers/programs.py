@@ -7,17 +7,20 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = ROOT / "build" / "release" / "bin"
-VENV = ROOT / "build" / "peer-venv"
+# How the peer is built, by instruction set; each build has an environment of its own.
+BUILDS = {"native": "-DGGML_NATIVE=ON",
+          "avx2": "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX512=OFF"}
 
 
-def peer_python():
-    """Builds the peer natively from its source package on the first run."""
-    python = VENV / "bin" / "python"
+def peer_python(isa="native"):
+    """Builds the peer from its source package on the first run."""
+    venv = ROOT / "build" / ("peer-venv" if isa == "native" else f"peer-venv-{isa}")
+    python = venv / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     if subprocess.run([python, "-c", "import llama_cpp, gguf"], capture_output=True).returncode != 0:
         print("building the peer from source (several minutes) ...", file=sys.stderr)
-        env = dict(os.environ, CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAMA_CURL=OFF")
+        env = dict(os.environ, CMAKE_ARGS=f"{BUILDS[isa]} -DLLAMA_CURL=OFF")
         subprocess.run([python, "-m", "pip", "install", "-q", "gguf"], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-binary", "llama-cpp-python", "llama-cpp-python"], check=True, env=env)
     return python
@@ -49,8 +52,8 @@ class Program:
 
 
 class Peer(Program):
-    def __init__(self, model):
-        super().__init__([peer_python(), ROOT / "bench/peers/llama_driver.py", model])
+    def __init__(self, model, isa):
+        super().__init__([peer_python(isa), ROOT / "bench/peers/llama_driver.py", model])
         self.about = json.loads(self.first)
 
     def do(self, op, **job):
@@ -60,8 +63,9 @@ class Peer(Program):
 class Steps(Program):
     """Decode or prefill steps of ours over a cache of a given depth (step_bench); specs as it takes them."""
 
-    def __init__(self, model, specs):
-        super().__init__([BIN / "step_bench", model, *specs, "serve=on"])
+    def __init__(self, model, specs, isa="native"):
+        env = None if isa == "native" else dict(os.environ, PAGEFOLD_ISA=isa)
+        super().__init__([BIN / "step_bench", model, *specs, "serve=on"], env)
 
     def seconds(self, steps, index=0):
         return float(self.ask(f"{index} {steps}"))
