@@ -185,8 +185,8 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
   if (!o.command.empty()) page.code(o.command);
   std::map<std::string, std::array<report::Series, 3>> series;
   report::Table table;
-  table.head = {"server",       "rate, 1/s",   "failed",      "tokens/s",      "TTFT p50, ms",
-                "TTFT p90, ms", "gap p50, ms", "gap p99, ms", "whole p50, ms", "KV a request, MiB"};
+  table.head = {"server",   "rate, 1/s", "failed",  "tokens/s",  "TTFT p50",
+                "TTFT p90", "gap p50",   "gap p99", "whole p50", "KV, MiB"};
   for (const LoadRow& r : rows) {
     table.rows.push_back(
         {r.server, fmt::format("{:g}", r.rate), std::to_string(r.failed),
@@ -212,6 +212,14 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
     page.plot(plot);
   }
   page.table(table);
+  page.paragraph(
+      "Milliseconds: TTFT until the first token, gap between two tokens, whole of an answer. KV: "
+      "the most that a request held, where the server says so.");
+  for (const LoadRow& r : rows) {
+    if (r.failed == 0) continue;
+    page.paragraph(fmt::format("{} at {:g} a second: {} failed, the first of them: {}", r.server,
+                               r.rate, r.failed, r.first_error));
+  }
   return page.html();
 }
 
