@@ -139,7 +139,7 @@ def by_hand(page, name):
     page.type("#k-cache-memory", "2G")
     # 656 bytes and an indexer's 128, with a scale of 2 for 32.
     calculated(page, "deepseek-v3.2", "--tokens", "1000", "--mla", "packed_fp8", "--index-dtype", "int8", "--kv-cache-group", "32",
-                      "--draft-layers", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "2G")
+               "--draft-layers", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "2G")
     page.click("#calc-form button[type=reset]")
     page.until("!document.querySelector('#k-draft').checked")
     page.type("#k-model", "qwen3-next-80b-a3b-instruct")
