@@ -9,6 +9,7 @@
 
 #include "api/engine_setup.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "bench/answers.h"
 #include "bench/bandwidth.h"
 #include "bench/cached_step.h"
@@ -179,17 +180,31 @@ Status check_options(const LocalOptions& o) {
   for (const std::string& policy : o.policies) {
     if (o.tokens > 1) PF_TRY(check_kv_words(words_of(o, policy), {}, o.engine.block_size));
   }
-  CalcRequest request;
-  request.model = o.engine.model;
-  const auto model = calculate(request);  // what it does not know, loading judges
-  if (!model.ok() || model->context == 0 || o.engine.allow_long_context) return ok_status();
   const int64_t context = *std::max_element(o.contexts.begin(), o.contexts.end());
   const int64_t step = context + std::min(o.prompt, kPromptRows);
   const int64_t longest = std::max(step, o.tokens > 1 ? o.prompt + o.tokens : 0);
-  if (longest <= model->context) return ok_status();
-  return bad_input("{} tokens are beyond the model's {}; lower {}, or add --allow-long-context",
-                   longest, model->context,
-                   longest == step ? "--contexts" : "--prompt-tokens or --max-tokens");
+  for (const std::string& type : o.kv_types) {
+    CalcRequest request;
+    request.model = o.engine.model;
+    request.tokens = context + 1;
+    request.sequences = *std::max_element(o.batches.begin(), o.batches.end());
+    request.kv_cache_dtype = type;
+    request.dtype = o.engine.dtype;
+    const auto model = calculate(request);  // what it does not know, loading judges
+    if (!model.ok()) return ok_status();
+    if (longest > model->context && model->context > 0 && !o.engine.allow_long_context) {
+      return bad_input("{} tokens are beyond the model's {}; lower {}, or add --allow-long-context",
+                       longest, model->context,
+                       longest == step ? "--contexts" : "--prompt-tokens or --max-tokens");
+    }
+    if (model->kv.allocated_bytes > available_memory()) {
+      return bad_input(
+          "{} sequences of {} tokens are {} bytes of cache, and {} are free; lower "
+          "--batches or --contexts",
+          request.sequences, context, model->kv.allocated_bytes, available_memory());
+    }
+  }
+  return ok_status();
 }
 
 }  // namespace

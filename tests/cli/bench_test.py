@@ -74,7 +74,8 @@ def test_refuses_before_it_measures():
     for options, word in ((["--kv-policy", "full,h3o"], "unknown policy"), (["--kv-policy", "oracle"], "oracle"),
                           (["--kv-policy", "h2o", "--kv-budget", "abc"], "kv.budget"), (["--kv-policy", "h2o", "--kv-budget", "0"], "kv.budget"),
                           (["--kv-cache-dtype", "auto,fp3"], "fp3"), (["--contexts", "64,100000"], "--contexts"),
-                          (["--contexts", "64", "--kv-policy", "full", "-n", "100000"], "--max-tokens")):
+                          (["--contexts", "64", "--kv-policy", "full", "-n", "100000"], "--max-tokens"),
+                          (["--contexts", "4M", "--batches", "512", "--allow-long-context"], "--batches or --contexts")):
         error = refused(harness.MODEL, *options)
         assert word in error and "bandwidth" not in error, (options, error)
 
