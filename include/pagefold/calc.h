@@ -19,14 +19,20 @@
 
 namespace pagefold {
 
-// A model by hand. Absent: not given.
+// A model by hand: layers, and the KV heads with head_dim or a latent. Absent: not given.
 struct CalcShape {
-  std::optional<int64_t> layers, kv_heads, head_dim;  // these three are needed
-  std::optional<int64_t> v_head_dim;                  // as head_dim
-  std::optional<int64_t> window, window_layers;       // tokens; of so many layers (all)
+  std::optional<int64_t> layers;
+  std::optional<int64_t> kv_heads, head_dim;
+  std::optional<int64_t> v_head_dim;               // as head_dim
+  std::optional<int64_t> window, window_layers;    // tokens; of so many layers (all that store)
+  std::optional<int64_t> shared_layers;            // store nothing: they read another layer's cache
+  std::optional<int64_t> latent, rope_dim;         // latent attention, in place of heads
+  std::optional<int64_t> nope_dim;                 // with heads and v_head_dim: for mla = expanded
+  std::optional<int64_t> index_dim, index_layers;  // an indexer's keys; of so many layers (all)
   std::optional<int64_t> heads, hidden, ffn, vocab, params, context;
   bool any() const {
-    return layers || kv_heads || head_dim || v_head_dim || window || window_layers || heads ||
+    return layers || kv_heads || head_dim || v_head_dim || window || window_layers ||
+           shared_layers || latent || rope_dim || nope_dim || index_dim || index_layers || heads ||
            hidden || ffn || vocab || params || context;
   }
 };

@@ -3,6 +3,7 @@
 #include "api/calc_parts.h"
 #include "base/kv_format.h"
 #include "engine/compression.h"
+#include "kv/option_keys.h"
 #include "kv/trace.h"
 
 namespace pagefold {
@@ -59,9 +60,11 @@ Status add_batch(const CalcWorkload& work, const KvPlan& plan, const KvModel& kv
                        (batch.tokens + work.step_rows + 2 * int64_t{kv.block_size});
   PF_TRY(most.get("slots").status());
   static const KvPlan kFull = *plan_of({}, KvModel{1, 1, 1, 8});
-  const SequenceTrace full = trace_sequence(kFull, kv, prompt, batch.tokens, work.step_rows);
-  const SequenceTrace t =
-      plan.evicts() ? trace_sequence(plan, kv, prompt, batch.tokens, work.step_rows) : full;
+  const auto follow = [&](const KvPlan& p) {
+    return trace_sequence(p, kv, prompt, batch.tokens, work.step_rows, &work.steps);
+  };
+  const SequenceTrace full = follow(kFull);
+  const SequenceTrace t = plan.evicts() ? follow(plan) : full;
   int64_t peak = t.peak.blocks;
   const bool shares = work.shared_prefix >= kv.block_size;
   if (shares && plan.evicts()) {
@@ -149,6 +152,17 @@ Result<CalcHeld> calc_held(const CalcWorkload& work, std::span<const CalcBatch> 
   PF_ASSIGN(held.reserved, reserved.get("KV bytes"));
   PF_ASSIGN(held.peak, peak.get("KV bytes"));
   return held;
+}
+
+Status calc_without_statistics(const CalcWorkload& work) {
+  for (const CalcPool& pool : work.pools) {
+    PF_ASSIGN(const KvPlan plan, plan_of(work.kv, pool.kv));
+    if (!uses_calibration(*plan.policy, plan.params) || plan.calibration != "auto") continue;
+    KvOptions without = work.kv;
+    without["calibration"] = "self";
+    PF_TRY(plan_of(without, pool.kv).status());
+  }
+  return ok_status();
 }
 
 }  // namespace pagefold

@@ -90,6 +90,12 @@ Status read_shape(const Json& object, CalcShape& s) {
   PF_TRY(r.integer("v_head_dim", s.v_head_dim));
   PF_TRY(r.integer("window", s.window));
   PF_TRY(r.integer("window_layers", s.window_layers));
+  PF_TRY(r.integer("shared_layers", s.shared_layers));
+  PF_TRY(r.integer("latent", s.latent));
+  PF_TRY(r.integer("rope_dim", s.rope_dim));
+  PF_TRY(r.integer("nope_dim", s.nope_dim));
+  PF_TRY(r.integer("index_dim", s.index_dim));
+  PF_TRY(r.integer("index_layers", s.index_layers));
   PF_TRY(r.integer("heads", s.heads));
   PF_TRY(r.integer("hidden", s.hidden));
   PF_TRY(r.integer("ffn", s.ffn));

@@ -115,39 +115,87 @@ Result<CalcModelSource> from_name(const std::string& name) {
   return s;
 }
 
+// A count of layers among `most`; absent: all of them.
+Result<int64_t> layers_of(std::string_view flag, const std::optional<int64_t>& given,
+                          int64_t most) {
+  const int64_t n = given.value_or(most);
+  if (n >= 1 && n <= most) return n;
+  return bad_input("{}: must be between 1 and the {} layers that store, got {}", flag, most, n);
+}
+
+Status add_latent(const CalcShape& shape, int64_t storing, calc::Model& m) {
+  if (shape.kv_heads || shape.head_dim || shape.window) {
+    return bad_input("--latent: in place of --kv-heads, --head-dim and --window, not beside them");
+  }
+  calc::LayerGroup g;
+  g.kind = calc::LayerKind::mla;
+  g.latent = *shape.latent;
+  g.rope = shape.rope_dim.value_or(0);
+  g.nope = shape.nope_dim.value_or(0);
+  g.v_dim = shape.v_head_dim.value_or(0);
+  g.heads = shape.heads.value_or(0);
+  int64_t indexed = 0;
+  if (shape.index_dim) {
+    PF_ASSIGN(indexed, layers_of("--index-layers", shape.index_layers, storing));
+  }
+  if (g.layers = storing - indexed; g.layers > 0) m.groups.push_back(g);
+  g.index_dim = shape.index_dim.value_or(0);
+  if (g.layers = indexed; g.layers > 0) m.groups.push_back(g);
+  m.not_run = "latent attention is not supported";
+  return ok_status();
+}
+
+Status add_heads(const CalcShape& shape, int64_t storing, calc::Model& m) {
+  if (!shape.kv_heads || !shape.head_dim) {
+    return bad_input("a model by hand needs --layers, and --kv-heads with --head-dim or --latent");
+  }
+  if (shape.rope_dim || shape.nope_dim || shape.index_dim || shape.index_layers) {
+    return bad_input("--rope-dim, --nope-dim, --index-dim and --index-layers go with --latent");
+  }
+  const int64_t k_dim = *shape.head_dim, v_dim = shape.v_head_dim.value_or(k_dim);
+  int64_t sliding = 0;
+  if (shape.window) {
+    PF_ASSIGN(sliding, layers_of("--window-layers", shape.window_layers, storing));
+    m.groups.push_back(calc::windowed_layers(calc::LayerKind::sliding, sliding, *shape.kv_heads,
+                                             k_dim, v_dim, *shape.window));
+  }
+  if (sliding < storing) {
+    m.groups.push_back(calc::full_layers(storing - sliding, *shape.kv_heads, k_dim, v_dim));
+  }
+  if (v_dim != k_dim) m.not_run = "keys and values of different width are not supported";
+  return ok_status();
+}
+
 Result<CalcModelSource> from_shape(const CalcShape& shape) {
   CalcModelSource s;
   calc::Model& m = s.model;
   m.id = m.architecture = "by hand";
-  if (!shape.layers || !shape.kv_heads || !shape.head_dim) {
-    return bad_input("a model by hand needs --layers, --kv-heads and --head-dim");
-  }
+  if (!shape.layers) return bad_input("a model by hand needs --layers");
+  if (shape.window_layers && !shape.window) return bad_input("--window-layers: needs --window");
+  if (shape.index_layers && !shape.index_dim) return bad_input("--index-layers: needs --index-dim");
   m.n_layers = *shape.layers;
-  m.n_heads = shape.heads.value_or(*shape.kv_heads);
+  m.n_heads = shape.heads.value_or(shape.kv_heads.value_or(0));
   m.hidden = shape.hidden.value_or(0);
   m.ffn = shape.ffn.value_or(0);
   m.vocab = shape.vocab.value_or(0);
   m.params = shape.params.value_or(0);
   m.context = shape.context.value_or(0);
-  if (m.n_layers < 1 || m.n_layers > 1 << 20) {
-    return bad_input("--layers: must be between 1 and 2^20, got {}", m.n_layers);
+  if (m.n_layers < 1 || m.n_layers > 4096) {
+    return bad_input("--layers: must be between 1 and 4096, got {}", m.n_layers);
   }
-  const int64_t v_dim = shape.v_head_dim.value_or(*shape.head_dim);
-  if (shape.window_layers && !shape.window) return bad_input("--window-layers: needs --window");
-  const int64_t sliding = shape.window ? shape.window_layers.value_or(m.n_layers) : 0;
-  if (sliding < 0 || sliding > m.n_layers || (shape.window_layers && sliding == 0)) {
-    return bad_input("--window-layers: must be between 1 and the {} layers, got {}", m.n_layers,
-                     sliding);
+  const int64_t shared = shape.shared_layers.value_or(0);
+  if (shared < 0 || shared >= m.n_layers) {
+    return bad_input("--shared-layers: must be below the {} layers, got {}", m.n_layers, shared);
   }
-  if (sliding > 0) {
-    m.groups.push_back(calc::windowed_layers(calc::LayerKind::sliding, sliding, *shape.kv_heads,
-                                             *shape.head_dim, v_dim, *shape.window));
+  PF_TRY(shape.latent ? add_latent(shape, m.n_layers - shared, m)
+                      : add_heads(shape, m.n_layers - shared, m));
+  if (shared > 0) {
+    calc::LayerGroup readers;
+    readers.kind = calc::LayerKind::none;
+    readers.layers = shared;
+    m.groups.push_back(readers);
+    if (m.not_run.empty()) m.not_run = "layers that share a cache are not supported";
   }
-  if (sliding < m.n_layers) {
-    m.groups.push_back(
-        calc::full_layers(m.n_layers - sliding, *shape.kv_heads, *shape.head_dim, v_dim));
-  }
-  if (v_dim != *shape.head_dim) m.not_run = "keys and values of different width are not supported";
   PF_TRY(calc::check_model(m));
   return s;
 }

@@ -9,6 +9,7 @@
 #include "calc/kv_bytes.h"
 #include "calc/layers.h"
 #include "kv/plan.h"
+#include "kv/trace.h"
 #include "pagefold/calc.h"
 
 namespace pagefold {
@@ -45,9 +46,13 @@ struct CalcWorkload {
   const std::vector<CalcPool>& pools;
   const KvOptions& kv;
   int64_t prompt_tokens = 0, shared_prefix = 0, step_rows = 512;
+  TraceSteps& steps;  // for all sequences; once they are used up, figures are bounds
 };
 // What this engine holds for these sequences; every one is at its peak when `peak` is. Errors: the
 // words of `kv`, sizes beyond 2^63.
 Result<CalcHeld> calc_held(const CalcWorkload& work, std::span<const CalcBatch> batches);
+// What an engine refuses that has no query statistics of the model, where the policy can use them
+// and leaves it open whether there are any. Ok: nothing.
+Status calc_without_statistics(const CalcWorkload& work);
 
 }  // namespace pagefold

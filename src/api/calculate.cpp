@@ -16,8 +16,11 @@ namespace {
 using calc::Checked;
 using calc::EngineRules;
 
-constexpr int64_t kMostTokens = int64_t{1} << 30;  // the engine's own limit of a context
-constexpr int64_t kMostSequences = int64_t{1} << 24;
+constexpr int64_t kMostTokens = int64_t{1} << 30;     // the engine's own limit of a context
+constexpr int64_t kMostSequences = int64_t{1} << 20;  // in a request
+constexpr int64_t kMostThatFit = int64_t{1} << 24;    // sequences
+constexpr int64_t kMostLengthsTimesLayers = 1 << 22;  // lengths that differ, each followed
+constexpr TraceSteps kTrialSteps{int64_t{1} << 14};   // for each that is tried for what fits
 
 struct Job {
   const CalcRequest& request;
@@ -28,6 +31,7 @@ struct Job {
   std::vector<CalcPool> pools;
   std::vector<CalcBatch> batches;
   std::vector<int64_t> lengths;
+  TraceSteps* steps = nullptr;
 };
 
 Status in_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
@@ -104,19 +108,39 @@ Result<calc::CacheTypes> cache_types(const CalcRequest& r, EngineRules rules,
   return t;
 }
 
-void set_lengths(Job& job) {
+// What is said to be a part of a sequence is one of the longest, at least.
+Status check_parts(const Job& job, int64_t longest) {
+  const CalcRequest& r = job.request;
+  for (const auto& [name, value] :
+       {std::pair{"prompt_tokens", r.prompt_tokens}, {"shared_prefix", r.shared_prefix}}) {
+    if (value > longest) {
+      return bad_input("{}: {} are more than the {} tokens of {}", name, value, longest,
+                       r.lengths.empty() ? "a sequence" : "the longest sequence");
+    }
+  }
+  return ok_status();
+}
+
+Status set_lengths(Job& job) {
   const CalcRequest& r = job.request;
   const int64_t context = job.source.model.context;
   const int64_t tokens = r.tokens.value_or(context > 0 ? context : 4096);
   if (r.lengths.empty()) {
     job.batches = {{tokens, r.sequences}};
     job.lengths.assign(static_cast<size_t>(r.sequences), tokens);
-    return;
+    return check_parts(job, tokens);
   }
   job.lengths = r.lengths;
   std::map<int64_t, int64_t, std::greater<>> counts;
   for (const int64_t n : r.lengths) ++counts[n];
   for (const auto& [n, count] : counts) job.batches.push_back({n, count});
+  const auto different = static_cast<int64_t>(counts.size());
+  if (different * job.source.model.n_layers > kMostLengthsTimesLayers) {
+    return bad_input(
+        "lengths: {} that differ are too many for {} layers; at most {}, so round them up",
+        different, job.source.model.n_layers, kMostLengthsTimesLayers / job.source.model.n_layers);
+  }
+  return check_parts(job, job.batches.front().tokens);
 }
 
 // Ideal bytes, less what a shared prefix saves: every sequence needs its own last window only.
@@ -143,12 +167,19 @@ Result<uint64_t> ideal(const Job& job, bool windows) {
   return sum.get("KV bytes");
 }
 
+CalcWorkload workload(const Job& job) {
+  return {job.pools,
+          job.request.kv,
+          job.request.prompt_tokens,
+          job.request.shared_prefix,
+          job.request.max_num_batched_tokens,
+          *job.steps};
+}
+
 Result<CalcHeld> held(const Job& job, std::span<const CalcBatch> batches,
                       std::span<const int64_t> lengths) {
   if (job.rules == EngineRules::pagefold) {
-    const CalcWorkload work{job.pools, job.request.kv, job.request.prompt_tokens,
-                            job.request.shared_prefix, job.request.max_num_batched_tokens};
-    return calc_held(work, batches);
+    return calc_held(workload(job), batches);
   }
   const calc::RuleOptions o{job.request.block_size, job.request.context_padding,
                             job.request.max_num_batched_tokens, job.request.shared_prefix};
@@ -288,11 +319,14 @@ Status set_fits(const Job& job, uint64_t budget, CalcResult& out) {
   const int64_t longest = *std::max_element(job.lengths.begin(), job.lengths.end());
   PF_ASSIGN(const uint64_t state, calc::state_bytes(job.groups, job.types).get("states"));
   // The peak of n sequences of `tokens` tokens; false also where it is beyond 2^63.
+  bool followed = true;
   const auto fit = [&](int64_t tokens, int64_t n) {
+    *job.steps = kTrialSteps;
     const CalcBatch batch{tokens, n};
     std::vector<int64_t> lengths;
     if (job.rules != EngineRules::pagefold) lengths.assign(static_cast<size_t>(n), tokens);
     const auto h = held(job, {&batch, 1}, lengths);
+    followed = followed && job.steps->left > 0;
     const Checked all = h.ok() ? Checked(h->peak) + Checked(state) * n : Checked(-1);
     return all.ok() && all.value() <= budget;
   };
@@ -301,10 +335,11 @@ Status set_fits(const Job& job, uint64_t budget, CalcResult& out) {
   fits.max_context = calc::most_that_fits(kMostTokens, [&](int64_t n) { return fit(n, 1); });
   fits.context_is_the_models = fits.max_context > most || fits.max_context == kMostTokens;
   fits.max_context = std::min(fits.max_context, most);
-  const int64_t limit = job.rules == EngineRules::pagefold ? kMostSequences : 1 << 16;
+  const int64_t limit = job.rules == EngineRules::pagefold ? kMostThatFit : 1 << 16;
   fits.max_sequences = calc::most_that_fits(limit, [&](int64_t n) { return fit(longest, n); });
   PF_ASSIGN(fits.max_tokens, most_tokens(job, budget, state, longest));
   out.fits = fits;
+  if (!followed) out.notes.push_back("what fits is a lower bound: so many steps are not followed");
   return ok_status();
 }
 
@@ -341,7 +376,7 @@ std::string total_formula(const Job& job, const CalcResult& out) {
   return text;
 }
 
-void add_notes(const Job& job, CalcResult& out) {
+void add_notes(const Job& job, bool followed, CalcResult& out) {
   const calc::Model& m = job.source.model;
   for (const std::string& note : m.notes) out.notes.push_back(note);
   if (m.draft_layers > 0) {
@@ -368,12 +403,22 @@ void add_notes(const Job& job, CalcResult& out) {
       out.notes.push_back("pagefold itself runs on one device");
     }
   }
+  if (job.rules == EngineRules::pagefold) {
+    if (const Status s = calc_without_statistics(workload(job)); !s.ok()) {
+      out.notes.push_back(
+          "without query statistics of the model (pagefold calibrate) an engine "
+          "refuses this: " +
+          std::string(s.message()));
+    }
+  }
   const bool sliding = out.kv.ideal_bytes != out.kv.full_attention_bytes;
   if (sliding && job.rules == EngineRules::vllm) {
     out.notes.push_back("vLLM's uniform pages pay layers with windows as full ones");
   }
   if (!out.kv.exact) {
-    out.notes.push_back("steady and peak are upper bounds: which slots score best decides");
+    out.notes.push_back(followed
+                            ? "steady and peak are upper bounds: which slots score best decides"
+                            : "steady and peak are upper bounds: so many steps are not followed");
   }
 }
 
@@ -382,7 +427,8 @@ void add_notes(const Job& job, CalcResult& out) {
 absl::StatusOr<CalcResult> calculate(const CalcRequest& request) {
   PF_ASSIGN(const EngineRules rules, calc::parse_rules(request.engine));
   PF_TRY(check_numbers(request, rules));
-  Job job{request, rules, {}, {}, {}, {}, {}, {}};
+  TraceSteps steps;
+  Job job{request, rules, {}, {}, {}, {}, {}, {}, &steps};
   PF_ASSIGN(job.source, calc_model(request));
   const calc::Model& m = job.source.model;
   PF_ASSIGN(job.types, cache_types(request, rules, job.source));
@@ -393,7 +439,7 @@ absl::StatusOr<CalcResult> calculate(const CalcRequest& request) {
       calc::on_one_rank(calc::draft_group(m), request.tensor_parallel_size);
   if (request.draft_layers && draft.layers > 0) job.groups.push_back(draft);
   job.pools = calc_pools(job.groups, job.types, static_cast<int>(request.block_size));
-  set_lengths(job);
+  PF_TRY(set_lengths(job));
 
   CalcResult out;
   out.model = m.id;
@@ -414,9 +460,10 @@ absl::StatusOr<CalcResult> calculate(const CalcRequest& request) {
   const Checked drafts = Checked(calc::layer_token_bytes(draft, job.types)) * draft.layers;
   PF_ASSIGN(out.kv.draft_bytes_per_token, drafts.get("KV bytes of draft heads"));
   PF_TRY(set_weights(job, out));
+  const bool followed = steps.left > 0;
   if (const auto budget = kv_budget(job, out)) PF_TRY(set_fits(job, *budget, out));
   out.formula = total_formula(job, out);
-  add_notes(job, out);
+  add_notes(job, followed, out);
   return out;
 }
 

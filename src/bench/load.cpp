@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -79,7 +80,7 @@ Result<Target> find_target(const std::string& word, const LoadOptions& o) {
   t.name = named ? word.substr(0, eq) : word;
   PF_ASSIGN(t.url, server_base(named ? word.substr(eq + 1) : word));
   t.model = o.model;
-  PF_ASSIGN(const std::string models, fetch(t.url + "/v1/models", o.api_key));
+  PF_ASSIGN(const std::string models, fetch(t.url + "/v1/models", o.api_key, o.timeout_s));
   if (!t.model.empty()) return t;
   const auto json = parse_json(models);
   if (json.ok() && json->is_object() && json->contains("data") && (*json)["data"].is_array() &&
@@ -101,10 +102,8 @@ void add_answer(const StreamAnswer& a, LoadRow& row) {
   // A server that does not count: an event is a token, more or less.
   row.completion_tokens +=
       a.completion_tokens > 0 ? a.completion_tokens : static_cast<int64_t>(a.piece_s.size());
-  if (a.kv.is_object() && a.kv.contains("peak_bytes") && a.kv["peak_bytes"].is_number_integer()) {
-    row.has_kv = true;
-    row.kv_peak_bytes += a.kv["peak_bytes"].get<uint64_t>();
-  }
+  row.has_kv = row.has_kv || a.kv_peak_bytes > 0;
+  row.kv_peak_bytes += static_cast<uint64_t>(a.kv_peak_bytes);
 }
 
 LoadRow drive(const Target& target, const LoadOptions& o, double rate) {
@@ -123,14 +122,20 @@ LoadRow drive(const Target& target, const LoadOptions& o, double rate) {
     }
     const double wait = due - seconds();
     if (wait > 0) std::this_thread::sleep_for(std::chrono::duration<double>(wait));
-    threads.emplace_back([&, i] {
-      const auto answer = stream_completion(target.url + "/v1/completions", body_of(target, o, i),
-                                            o.api_key, o.timeout_s);
+    const auto take = [&](const Result<StreamAnswer>& answer) {
       std::lock_guard lock(mutex);
       if (answer.ok()) return add_answer(*answer, row);
       ++row.failed;
       if (row.first_error.empty()) row.first_error = message_of(answer.status());
-    });
+    };
+    try {
+      threads.emplace_back([&, take, i] {
+        take(stream_completion(target.url + "/v1/completions", body_of(target, o, i), o.api_key,
+                               o.timeout_s));
+      });
+    } catch (const std::system_error& e) {
+      take(io_error("no thread for a request: {}", e.what()));
+    }
   }
   for (std::thread& t : threads) t.join();
   row.seconds = seconds() - start;
@@ -180,8 +185,8 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
   if (!o.command.empty()) page.code(o.command);
   std::map<std::string, std::array<report::Series, 3>> series;
   report::Table table;
-  table.head = {"server",       "rate, 1/s",   "failed",      "tokens/s",      "TTFT p50, ms",
-                "TTFT p90, ms", "gap p50, ms", "gap p99, ms", "whole p50, ms", "KV a request, MiB"};
+  table.head = {"server",   "rate, 1/s", "failed",  "tokens/s",  "TTFT p50",
+                "TTFT p90", "gap p50",   "gap p99", "whole p50", "KV, MiB"};
   for (const LoadRow& r : rows) {
     table.rows.push_back(
         {r.server, fmt::format("{:g}", r.rate), std::to_string(r.failed),
@@ -207,6 +212,14 @@ std::string html(const LoadOptions& o, const std::vector<LoadRow>& rows) {
     page.plot(plot);
   }
   page.table(table);
+  page.paragraph(
+      "Milliseconds: TTFT until the first token, gap between two tokens, whole of an answer. KV: "
+      "the most that a request held, where the server says so.");
+  for (const LoadRow& r : rows) {
+    if (r.failed == 0) continue;
+    page.paragraph(fmt::format("{} at {:g} a second: {} failed, the first of them: {}", r.server,
+                               r.rate, r.failed, r.first_error));
+  }
   return page.html();
 }
 
@@ -234,6 +247,11 @@ Result<BenchReport> run_load(const LoadOptions& o) {
   std::vector<Target> targets;
   for (const std::string& url : o.urls) {
     PF_ASSIGN(Target t, find_target(url, o));
+    for (const Target& other : targets) {
+      if (other.name == t.name) {
+        return bad_input("--serve: two servers are called '{}'; name them: a=URL, b=URL", t.name);
+      }
+    }
     targets.push_back(std::move(t));
   }
   std::vector<LoadRow> rows;

@@ -9,11 +9,14 @@
 
 #include "api/engine_setup.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "bench/answers.h"
 #include "bench/bandwidth.h"
 #include "bench/cached_step.h"
 #include "bench/local_report.h"
 #include "bench/timed_backend.h"
+#include "kv/word_check.h"
+#include "pagefold/calc.h"
 
 namespace pagefold::bench {
 namespace {
@@ -146,6 +149,12 @@ Result<LocalRow> one_answer(EngineCore& core, int64_t vocab, const LocalOptions&
   return row;
 }
 
+KvOptions words_of(const LocalOptions& o, const std::string& policy) {
+  KvOptions kv = {{"policy", policy}};
+  if (policy != "full" && policy != "quest") kv["budget"] = o.budget;
+  return kv;
+}
+
 Status add_answers(const LocalOptions& o, const std::string& type, LocalMeasurements& out) {
   EngineOptions engine = o.engine;
   engine.kv_cache_dtype = type;
@@ -155,11 +164,45 @@ Status add_answers(const LocalOptions& o, const std::string& type, LocalMeasurem
   PF_ASSIGN(const auto core, EngineCore::start(*setup.model.network, setup.config));
   for (const std::string& policy : o.policies) {
     if (o.progress) o.progress("answer with " + policy);
-    KvOptions kv = {{"policy", policy}};
-    if (policy != "full" && policy != "quest") kv["budget"] = o.budget;
-    PF_ASSIGN(LocalRow row, one_answer(*core, setup.model.network->shape().vocab_size, o, kv));
+    PF_ASSIGN(LocalRow row,
+              one_answer(*core, setup.model.network->shape().vocab_size, o, words_of(o, policy)));
     row.kv_type = dtype_name(setup.config.kv_format.k);
     out.rows.push_back(std::move(row));
+  }
+  return ok_status();
+}
+
+// What is wrong shows before minutes of measuring, not after.
+Status check_options(const LocalOptions& o) {
+  for (const std::string& type : o.kv_types) {
+    if (type != "auto") PF_TRY(parse_kv_dtype(type).status());
+  }
+  for (const std::string& policy : o.policies) {
+    if (o.tokens > 1) PF_TRY(check_kv_words(words_of(o, policy), {}, o.engine.block_size));
+  }
+  const int64_t context = *std::max_element(o.contexts.begin(), o.contexts.end());
+  const int64_t step = context + std::min(o.prompt, kPromptRows);
+  const int64_t longest = std::max(step, o.tokens > 1 ? o.prompt + o.tokens : 0);
+  for (const std::string& type : o.kv_types) {
+    CalcRequest request;
+    request.model = o.engine.model;
+    request.tokens = context + 1;
+    request.sequences = *std::max_element(o.batches.begin(), o.batches.end());
+    request.kv_cache_dtype = type;
+    request.dtype = o.engine.dtype;
+    const auto model = calculate(request);  // what it does not know, loading judges
+    if (!model.ok()) return ok_status();
+    if (longest > model->context && model->context > 0 && !o.engine.allow_long_context) {
+      return bad_input("{} tokens are beyond the model's {}; lower {}, or add --allow-long-context",
+                       longest, model->context,
+                       longest == step ? "--contexts" : "--prompt-tokens or --max-tokens");
+    }
+    if (model->kv.allocated_bytes > available_memory()) {
+      return bad_input(
+          "{} sequences of {} tokens are {} bytes of cache, and {} are free; lower "
+          "--batches or --contexts",
+          request.sequences, context, model->kv.allocated_bytes, available_memory());
+    }
   }
   return ok_status();
 }
@@ -167,6 +210,7 @@ Status add_answers(const LocalOptions& o, const std::string& type, LocalMeasurem
 }  // namespace
 
 Result<BenchReport> run_local(const LocalOptions& options) {
+  PF_TRY(check_options(options));
   LocalMeasurements m;
   m.machine = processor();
   m.command = options.command;

@@ -18,7 +18,7 @@ struct LocalOptions {
   std::vector<int64_t> batches = {1, 4};         // sequences of a decode step
   std::vector<std::string> kv_types = {"auto"};  // --kv-cache-dtype
   std::vector<std::string> policies = {"full", "triattention"};
-  std::string budget = "128";
+  std::string budget = "256";
   int64_t prompt = 512;   // of whole answers, and rows of a prefill step
   int64_t tokens = 512;   // of whole answers
   int repeat = 7;         // steps timed, of which the median counts

@@ -143,6 +143,46 @@ Status LayerReader::attention(Windows windows) const {
   return ok_status();
 }
 
+// How many layers have an indexer of their own; the others read what an earlier one picked. Said
+// layer by layer (full, shared), by letters (F, S), or by a period from an offset on.
+Result<int64_t> LayerReader::indexer_layers() const {
+  constexpr std::string_view kTypes = "indexer_types", kPattern = "index_topk_pattern";
+  PF_ASSIGN(std::vector<std::string> list, f.words(kTypes));
+  std::string_view key = kTypes;
+  if (list.empty()) {
+    key = kPattern;
+    if (const Json* pattern = f.get(kPattern); pattern != nullptr && pattern->is_array()) {
+      PF_ASSIGN(list, f.words(kPattern));
+    } else {
+      PF_ASSIGN(const std::string letters, f.text(kPattern));
+      for (const char c : letters) list.emplace_back(1, c);
+    }
+  }
+  if (list.empty()) {
+    PF_ASSIGN(const int64_t period, f.count("index_topk_freq", 1));
+    PF_ASSIGN(const int64_t offset, f.maybe_zero("index_skip_topk_offset", 2));
+    int64_t own = 0;
+    for (int64_t i = 0; i < m.n_layers; ++i) {
+      own += std::max<int64_t>(i - offset + 1, 0) % period == 0 ? 1 : 0;
+    }
+    return own;
+  }
+  if (list.size() != static_cast<size_t>(m.n_layers)) {
+    return bad_data("{}: '{}' has {} entries for {} layers", f.where(), key, list.size(),
+                    m.n_layers);
+  }
+  int64_t own = 0;
+  for (const std::string& t : list) {
+    const bool full = t == "full" || t == "F";
+    if (!full && t != "shared" && t != "S") {
+      return unsupported("{}: unknown entry '{}' of '{}'; known: full, shared, F, S", f.where(),
+                         shown(t), key);
+    }
+    own += full ? 1 : 0;
+  }
+  return own;
+}
+
 Status LayerReader::mla() const {
   LayerGroup g;
   g.kind = LayerKind::mla;
@@ -152,7 +192,14 @@ Status LayerReader::mla() const {
   PF_ASSIGN(g.rope, f.required("qk_rope_head_dim"));
   PF_ASSIGN(g.nope, f.maybe_zero("qk_nope_head_dim", 0));
   PF_ASSIGN(g.v_dim, f.maybe_zero("v_head_dim", 0));
-  PF_ASSIGN(g.index_dim, f.maybe_zero("index_head_dim", 0));
+  PF_ASSIGN(const int64_t index_dim, f.maybe_zero("index_head_dim", 0));
+  if (index_dim > 0) {
+    PF_ASSIGN(const int64_t own, indexer_layers());
+    g.layers = m.n_layers - own;
+    add(m, g);
+    g.layers = own;
+    g.index_dim = index_dim;  // last: layers of draft heads have one, too
+  }
   add(m, g);
   return ok_status();
 }

@@ -29,6 +29,7 @@ struct LayerReader {
   Result<int64_t> window_width() const;
   Result<std::vector<std::string>> layer_types() const;
   Status share_layers(std::vector<std::string>& types) const;
+  Result<int64_t> indexer_layers() const;
 };
 
 }  // namespace pagefold::calc

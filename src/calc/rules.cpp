@@ -18,13 +18,15 @@ Result<Allocation> vllm_allocation(const std::vector<LayerGroup>& groups, const 
                                    std::span<const int64_t> lengths, const RuleOptions& options) {
   uint64_t largest = 0;
   int64_t layers = 0;
+  bool latent = true;  // layers of one kind, some with an indexer: each pays its own
   for (const LayerGroup& g : groups) {
     if (!g.grows()) continue;
     largest = std::max(largest, layer_token_bytes(g, types));
     layers += g.layers;
+    latent = latent && g.kind == LayerKind::mla;
   }
   Allocation a;
-  const Checked token = Checked(largest) * layers;
+  const Checked token = latent ? token_bytes(groups, types) : Checked(largest) * layers;
   PF_ASSIGN(a.token_bytes, token.get("KV bytes a token"));
   Checked pages;
   for (const int64_t n : lengths) pages += ceil_div(n, options.block_size);
@@ -33,6 +35,8 @@ Result<Allocation> vllm_allocation(const std::vector<LayerGroup>& groups, const 
   const Checked total =
       Checked(static_cast<int64_t>(pages.value()) - twice) * options.block_size * token;
   PF_ASSIGN(a.bytes, total.get("KV bytes"));
+  a.rule = fmt::format("pages of {} tokens", options.block_size);
+  if (latent) return a;
   a.rule = fmt::format(
       "pages of {} tokens; all {} layers pay the largest layer's {} bytes a token, windows are not "
       "counted",

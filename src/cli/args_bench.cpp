@@ -46,7 +46,7 @@ void add_local(CLI::App& app, bench::LocalOptions& o) {
   counts(app, "--batches", o.batches, 4096, "sequences of a decode step (default 1,4)");
   words(app, "--kv-cache-dtype", o.kv_types, "types of the cache (default auto)");
   words(app, "--kv-policy", o.policies, "policies of whole answers (default full,triattention)");
-  text_flag(app, "--kv-budget", o.budget, "their budget (default 128)");
+  text_flag(app, "--kv-budget", o.budget, "their budget (default 256)");
   integer(app, "--prompt-tokens", o.prompt, 1, int64_t{1} << 24,
           "prompt of whole answers, and rows of a prefill step up to 512 (default 512)");
   flag(app, "-n,--max-tokens", "tokens of whole answers, or with --serve; 0 = no whole answers",
@@ -74,7 +74,8 @@ void add_load(CLI::App& app, bench::LoadOptions& o) {
          o.rates.clear();
          for (const std::string& part : split_list(text)) {
            PF_ASSIGN(const double rate, parse_real(part));
-           if (!(rate >= 0 && rate <= 1e6)) return bad_input("{}: must lie in 0 ... 1e6", part);
+           if (rate != 0 && !(rate >= 1e-3 && rate <= 1e6))
+             return bad_input("{}: must be 0 or lie in 0.001 ... 1e6", part);
            o.rates.push_back(rate);
          }
          return o.rates.empty() ? bad_input("the list is empty") : ok_status();

@@ -105,12 +105,21 @@ void add_memory(CLI::App& app, CalcRequest& q) {
 
 void add_shape(CLI::App& app, CalcShape& s) {
   app.option_defaults()->group("A model by hand");
-  maybe(app, "--layers", s.layers, "layers that store keys and values");
+  maybe(app, "--layers", s.layers, "layers");
   maybe(app, "--kv-heads", s.kv_heads, "KV heads (not query heads)");
   maybe(app, "--head-dim", s.head_dim, "elements of a head's key");
   maybe(app, "--v-head-dim", s.v_head_dim, "elements of a head's value; default: as the key");
   maybe(app, "--window", s.window, "tokens of a sliding window");
   maybe(app, "--window-layers", s.window_layers, "layers with that window; default: all");
+  maybe(app, "--shared-layers", s.shared_layers,
+        "layers that store nothing, as they read another layer's cache");
+  maybe(app, "--latent", s.latent,
+        "elements of the latent (MLA), in place of --kv-heads and --head-dim");
+  maybe(app, "--rope-dim", s.rope_dim, "elements of its rotated key");
+  maybe(app, "--nope-dim", s.nope_dim,
+        "elements of a head's key without rotation, for --mla expanded");
+  maybe(app, "--index-dim", s.index_dim, "elements of an indexer's key beside the latent");
+  maybe(app, "--index-layers", s.index_layers, "layers with an indexer; default: all");
   maybe(app, "--heads", s.heads, "query heads, for activations");
   maybe(app, "--hidden", s.hidden, "width of the residual stream, for activations");
   maybe(app, "--ffn", s.ffn, "feed-forward size, for activations");

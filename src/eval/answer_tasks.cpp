@@ -27,9 +27,11 @@ struct Asked {
 
 class AnswerTask {
  public:
-  explicit AnswerTask(Run& run) : run_(run), o_(run.options) {}
+  AnswerTask(Run& run, std::vector<Case> cases)
+      : run_(run), o_(run.options), cases_(std::move(cases)) {}
 
-  Status all(const std::string& data) {
+  Status all() {
+    run_.samples = cases_.empty() ? run_.samples : fewer(cases_.size());
     std::string type;
     const std::vector<Cell> grid = run_.cells;
     for (const Cell& cell : grid) {
@@ -39,14 +41,18 @@ class AnswerTask {
         PF_ASSIGN(engine_, Engine::open(engine_of(o_, cell.kv_type)));
         type = cell.kv_type;
       }
-      if (cases_.empty()) PF_TRY(make_cases(data));
+      if (cases_.empty()) PF_TRY(make_cases());
       if (run_.missing(cell)) PF_TRY(ask_all(cell));
     }
     return ok_status();
   }
 
  private:
-  Status make_cases(const std::string& data) {
+  int64_t fewer(size_t cases) const {
+    return std::min<int64_t>(run_.samples, static_cast<int64_t>(cases));
+  }
+
+  Status make_cases() {
     const CountTokens tokens = [this](std::string_view text) {
       return static_cast<int64_t>(engine_->tokenize(text, false).size());
     };
@@ -54,15 +60,10 @@ class AnswerTask {
       cases_ = needle_cases(o_.seed, o_.samples, o_.contexts, o_.needles, tokens);
     } else if (o_.task == "passkey") {
       cases_ = passkey_cases(o_.seed, o_.samples, o_.contexts, tokens);
-    } else if (o_.task == "qa") {
-      PF_ASSIGN(cases_, read_qa_cases(data, o_.samples, o_.shots));
-    } else if (data.empty()) {
-      cases_ = state_cases(o_.seed, o_.samples);
     } else {
-      PF_ASSIGN(cases_, read_state_cases(data, o_.samples));
+      return bad_data("{}: there are no cases", o_.data);
     }
-    if (cases_.empty()) return bad_data("{}: there are no cases", o_.data);
-    run_.samples = std::min<int64_t>(run_.samples, static_cast<int64_t>(cases_.size()));
+    run_.samples = fewer(cases_.size());
     return ok_status();
   }
 
@@ -153,6 +154,8 @@ class AnswerTask {
 
 }  // namespace
 
-Status run_answer_task(Run& run, const std::string& data) { return AnswerTask(run).all(data); }
+Status run_answer_task(Run& run, std::vector<Case> cases) {
+  return AnswerTask(run, std::move(cases)).all();
+}
 
 }  // namespace pagefold::eval

@@ -1,10 +1,14 @@
 #include "eval/grid.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstdio>
+#include <chrono>
 #include <cstring>
-#include <filesystem>
-#include <memory>
+#include <set>
+#include <thread>
 
 #include "base/file.h"
 #include "eval/eval.h"
@@ -57,25 +61,45 @@ std::vector<Cell> make_grid(const std::vector<std::string>& policies,
                             const std::vector<std::string>& budgets,
                             const std::vector<std::string>& kv_types) {
   std::vector<Cell> cells;
+  std::set<std::string> seen;
+  const auto add = [&](Cell cell) {
+    if (seen.insert(cell.key()).second) cells.push_back(std::move(cell));
+  };
   for (const std::string& type : kv_types) {
-    cells.push_back({"full", "", type});
+    add({"full", "", type});
     for (const std::string& policy : policies) {
       if (policy == "full") continue;
-      for (const std::string& budget : budgets) cells.push_back({policy, budget, type});
+      for (const std::string& budget : budgets) add({policy, budget, type});
     }
   }
   return cells;
 }
 
-Result<Results> Results::open(const std::string& path, const Json& settings) {
-  Results r;
-  r.path_ = path;
-  if (path.empty()) return r;
-  if (!std::filesystem::exists(path)) {
-    PF_TRY(r.append({{"settings", settings}}));
-    return r;
+void Results::Close::operator()(const int* fd) const {
+  ::close(*fd);
+  delete fd;
+}
+
+// Locked until it is closed: lines of two runs in one file would be counted twice.
+Status Results::open_file(const std::string& path) {
+  path_ = path;
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0) return io_error("{}: {}", path, std::strerror(errno));
+  file_.reset(new int(fd));
+  // A run that was killed a moment ago still has it while its memory is given back.
+  constexpr int kTries = 10;
+  for (int i = 0; ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i) {
+    if (i == kTries) {
+      return bad_input("{}: another run is writing to it; wait for it, or give another --output",
+                       path);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  PF_ASSIGN(const std::string text, read_file(path, kMostResultBytes));
+  return ok_status();
+}
+
+Status Results::read(const Json& settings) {
+  PF_ASSIGN(const std::string text, read_file(path_, kMostResultBytes));
   const size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   bool first = true;
   for (size_t at = 0; at < whole;) {
@@ -83,25 +107,30 @@ Result<Results> Results::open(const std::string& path, const Json& settings) {
     auto line = parse_json(std::string_view(text).substr(at, end - at));
     at = end + 1;
     if (!line.ok() || !line->is_object() || (first && !line->contains("settings"))) {
-      return bad_data("{}: this is no results file of eval; give another --output", path);
+      return bad_data("{}: this is no results file of eval; give another --output", path_);
     }
     if (first) {
       const std::string differs = difference((*line)["settings"], settings);
       if (!differs.empty()) {
-        return bad_input("{}: measured with other settings ({}); give another --output", path,
+        return bad_input("{}: measured with other settings ({}); give another --output", path_,
                          differs);
       }
     } else {
-      r.take(*std::move(line));
+      take(*std::move(line));
     }
     first = false;
   }
-  if (whole != text.size()) {
-    std::error_code error;
-    std::filesystem::resize_file(path, whole, error);
-    if (error) return io_error("{}: {}", path, error.message());
+  if (whole != text.size() && ::ftruncate(*file_, static_cast<off_t>(whole)) != 0) {
+    return io_error("{}: {}", path_, std::strerror(errno));
   }
-  if (first) PF_TRY(r.append({{"settings", settings}}));
+  return first ? append({{"settings", settings}}) : ok_status();
+}
+
+Result<Results> Results::open(const std::string& path, const Json& settings) {
+  Results r;
+  if (path.empty()) return r;
+  PF_TRY(r.open_file(path));
+  PF_TRY(r.read(settings));
   return r;
 }
 
@@ -122,14 +151,13 @@ const Json* Results::find(const Cell& cell, int64_t sample) const {
 }
 
 Status Results::append(const Json& line) {
-  if (path_.empty()) return ok_status();
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path_.c_str(), "ab"),
-                                                             &std::fclose);
-  if (!file) return io_error("{}: {}", path_, std::strerror(errno));
+  if (!file_) return ok_status();
   const std::string text = dump_json(line) + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fflush(file.get()) != 0) {
-    return io_error("{}: {}", path_, std::strerror(errno));
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t n = ::write(*file_, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return io_error("{}: {}", path_, std::strerror(errno));
+    at += static_cast<size_t>(n);
   }
   return ok_status();
 }

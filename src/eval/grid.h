@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,18 +23,18 @@ struct Cell {
 };
 
 // Types outermost, so that a model is loaded once for each. `full` has one cell a type, and is
-// always there: it is what the others are compared with.
+// always there: it is what the others are compared with. What is named twice is there once.
 std::vector<Cell> make_grid(const std::vector<std::string>& policies,
                             const std::vector<std::string>& budgets,
                             const std::vector<std::string>& kv_types);
 
 // What was measured so far. With a path every line is appended at once, so that a run that was
 // stopped goes on where it was; without, lines live in memory alone. The first line holds the
-// settings that figures depend on.
+// settings that figures depend on. The file is this object's alone while it lives.
 class Results {
  public:
-  // kInvalidArgument: the file is of other settings (names the first that differs). A last line
-  // that was cut short is dropped.
+  // kInvalidArgument: the file is of other settings (names the first that differs), or another run
+  // writes to it. A last line that was cut short is dropped.
   static Result<Results> open(const std::string& path, const Json& settings);
   // Null: not measured yet.
   const Json* find(const Cell& cell, int64_t sample) const;
@@ -43,9 +44,16 @@ class Results {
   const std::vector<Json>& times(const Cell& cell) const;
 
  private:
+  struct Close {
+    void operator()(const int* fd) const;
+  };
+
+  Status open_file(const std::string& path);
+  Status read(const Json& settings);
   Status append(const Json& line);
   void take(Json line);
   std::string path_;
+  std::unique_ptr<int, Close> file_;
   std::map<std::pair<std::string, int64_t>, Json> lines_;
   std::map<std::string, std::vector<Json>> times_;
 };

@@ -46,20 +46,23 @@ std::optional<double> final_number(std::string_view text) {
 Result<std::vector<Case>> read_qa_cases(std::string_view text, int64_t count, int64_t shots) {
   struct Pair {
     std::string question, answer;
+    int64_t line = 0;
   };
   std::vector<Pair> pairs;
+  int64_t number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
+    ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const auto json = parse_json(line);
     if (!json.ok() || !json->is_object() || !json->contains("question") ||
         !(*json)["question"].is_string() || !json->contains("answer") ||
         !(*json)["answer"].is_string())
-      return bad_data("qa: line {}: expected {{\"question\": ..., \"answer\": ...}}",
-                      pairs.size() + 1);
-    pairs.push_back({(*json)["question"].get<std::string>(), (*json)["answer"].get<std::string>()});
+      return bad_data("qa: line {}: expected {{\"question\": ..., \"answer\": ...}}", number);
+    pairs.push_back(
+        {(*json)["question"].get<std::string>(), (*json)["answer"].get<std::string>(), number});
   }
   const auto n = static_cast<int64_t>(pairs.size());
   if (n < shots + 1)
@@ -72,14 +75,14 @@ Result<std::vector<Case>> read_qa_cases(std::string_view text, int64_t count, in
   std::vector<Case> out;
   for (int64_t i = 0; i < std::min(count, n - shots); ++i) {
     const Pair& p = pairs[static_cast<size_t>(i)];
-    const std::optional<double> number = final_number(p.answer);
-    if (!number) return bad_data("qa: line {}: the answer has no number", i + 1);
+    const std::optional<double> wanted = final_number(p.answer);
+    if (!wanted) return bad_data("qa: line {}: the answer has no number", p.line);
     Case c;
     c.question = fmt::format(
         "Solve the problem step by step. End with a line \"#### NUMBER\".\n\n{}Question: "
         "{}\nAnswer:",
         examples, p.question);
-    c.expected = *number;
+    c.expected = *wanted;
     out.push_back(std::move(c));
   }
   return out;

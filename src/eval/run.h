@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/cases.h"
 #include "eval/eval.h"
 #include "eval/grid.h"
 
@@ -30,8 +31,9 @@ struct TextSettings {
 };
 Status run_text_task(Run& run, const TextSettings& settings, const std::string& text);
 
-// needle, passkey, state_query, qa (answer_tasks.cpp).
-Status run_answer_task(Run& run, const std::string& data);
+// needle, passkey, state_query, qa (answer_tasks.cpp). cases: those of a file; empty: they are made
+// by the length of their tokens, once there is a model to count them.
+Status run_answer_task(Run& run, std::vector<Case> cases);
 
 // Engine options of a cell's type, without compression.
 EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type);

@@ -132,7 +132,11 @@ Status choose_selector(const KvWords& words, KvPlan& plan) {
 }
 
 Status find_statistics(const KvModel& model, const KvLimits& limits, KvPlan& plan) {
-  if (limits.sizing || !uses_calibration(*plan.policy, plan.params)) return ok_status();
+  if (!uses_calibration(*plan.policy, plan.params)) return ok_status();
+  if (limits.sizing) {
+    if (plan.calibration == "self") plan.params.set("self", 1);
+    return ok_status();
+  }
   if (model.bands() == 0) {
     return bad_input("kv.policy: {} needs a model with rotary positions", plan.name);
   }

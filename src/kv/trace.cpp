@@ -44,11 +44,12 @@ class Trace {
   }
 
   // False: too long to follow step by step (a budget that grows with every token).
-  bool run() {
-    constexpr int64_t kMostSteps = 1 << 20;
+  bool run(TraceSteps& steps) {
     bool compacted = false;
-    for (int64_t steps = 0; state_.n_computed < tokens_; ++steps) {
-      if (steps == kMostSteps) return false;
+    const int64_t cost = even_ ? 1 : 1 + one_head_.n_layers / 8;
+    while (state_.n_computed < tokens_) {
+      if (steps.left <= 0) return false;
+      steps.left -= cost;
       const int64_t rows = next_rows();
       grow(rows);
       if (compaction_due(plan_, one_head_, state_, live_total())) {
@@ -210,11 +211,14 @@ class Trace {
   // that lies between looks the same again after a common multiple of their distance and a block.
   void skip_cycles() {
     const int64_t now = state_.n_computed, distance = now - before_.at;
-    const std::vector<int64_t> tables = even_ ? std::vector<int64_t>{len_} : live_;
     const bool decoding = now > state_.n_prompt;
-    const bool same = before_.at > 0 && tables == before_.tables && distance == before_.distance &&
+    const bool alike = even_ ? len_ == before_.len : live_ == before_.live;
+    const bool same = before_.at > 0 && alike && distance == before_.distance &&
                       (before_.at > state_.n_prompt) == decoding;
-    before_ = {now, distance, tables};
+    before_.at = now;
+    before_.distance = distance;
+    before_.len = len_;
+    if (!even_ && !alike) before_.live = live_;
     const bool steady = plan_.budget_share <= 0 && (decoding || !plan_.protect_prompt) &&
                         plan_.keep.empty() && windows_are_full();
     if (!same || !steady) return;
@@ -244,8 +248,8 @@ class Trace {
   }
 
   struct Before {
-    int64_t at = 0, distance = 0;
-    std::vector<int64_t> tables;
+    int64_t at = 0, distance = 0, len = 0;
+    std::vector<int64_t> live;
   };
 
   const KvPlan& plan_;
@@ -279,10 +283,11 @@ SequenceTrace bounds(const KvPlan& plan, const KvModel& m, int64_t n_prompt, int
 }  // namespace
 
 SequenceTrace trace_sequence(const KvPlan& plan, const KvModel& model, int64_t n_prompt,
-                             int64_t tokens, int64_t step_rows) {
+                             int64_t tokens, int64_t step_rows, TraceSteps* steps) {
+  TraceSteps own;
   if (counts_decide(plan)) {
     Trace trace(plan, model, n_prompt, tokens, step_rows);
-    if (trace.run()) return trace.result();
+    if (trace.run(steps != nullptr ? *steps : own)) return trace.result();
   }
   return bounds(plan, model, n_prompt, tokens, step_rows);
 }

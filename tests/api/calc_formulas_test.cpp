@@ -339,5 +339,41 @@ TEST(CalcFormulas, LongLivesAreQuick) {
   }
 }
 
+// What would be followed for minutes becomes a bound, and says so: any server may be asked this.
+TEST(CalcFormulas, NoCalculationIsLong) {
+  const auto says = [](const CalcResult& r, std::string_view part) {
+    return std::any_of(r.notes.begin(), r.notes.end(),
+                       [&](const std::string& n) { return n.find(part) != std::string::npos; });
+  };
+  CalcRequest q;
+  q.model = "gemma-3-27b-it";
+  q.tokens = 1 << 30;
+  q.prompt_tokens = 1 << 29;
+  q.memory_bytes = uint64_t{1} << 50;
+  for (const KvOptions& kv : {KvOptions{{"policy", "h2o"}, {"packing", "block"}},
+                              {{"policy", "h2o"}, {"budget", "25%"}},
+                              {{"policy", "triattention"}, {"prefill_evict", "on"}}}) {
+    q.kv = kv;
+    const CalcResult r = calculated(q);
+    EXPECT_FALSE(r.kv.exact);
+    EXPECT_TRUE(says(r, "so many steps are not followed"));
+    EXPECT_GE(r.kv.peak_bytes, r.kv.steady_bytes);
+    EXPECT_LE(r.kv.peak_bytes, r.kv.reserved_bytes);
+  }
+  // Sequences of many lengths share the steps.
+  CalcRequest lengths = of_config(kGqa, 1);
+  lengths.tokens.reset();
+  for (int64_t n = 1; n <= 60000; ++n) lengths.lengths.push_back(1000 * n);
+  lengths.kv = {{"policy", "h2o"}, {"budget", "64"}};
+  EXPECT_FALSE(calculated(lengths).kv.exact);
+  lengths.lengths.resize(1000);
+  EXPECT_TRUE(calculated(lengths).kv.exact);
+  // What fits is searched by few steps each; all of a short life is followed.
+  q.tokens = 8192;
+  q.prompt_tokens = 1024;
+  q.kv = {{"policy", "snapkv-d"}, {"budget", "1024"}};
+  EXPECT_FALSE(says(calculated(q), "not followed"));
+}
+
 }  // namespace
 }  // namespace pagefold::testing

@@ -24,7 +24,23 @@ TEST(CalcRefusals, NumbersOutOfRange) {
       {"tokens: must be", [](CalcRequest& q) { q.tokens = -5; }},
       {"tokens: must be", [](CalcRequest& q) { q.tokens = INT64_MAX; }},
       {"prompt_tokens: must be", [](CalcRequest& q) { q.prompt_tokens = -1; }},
+      {"prompt_tokens: 101 are more than the 100 tokens of a sequence",
+       [](CalcRequest& q) { q.prompt_tokens = 101; }},
+      {"shared_prefix: 30 are more than the 20 tokens of the longest",
+       [](CalcRequest& q) {
+         q.tokens.reset();
+         q.lengths = {10, 20};
+         q.shared_prefix = 30;
+       }},
+      {"that differ are too many for 4096 layers",
+       [](CalcRequest& q) {
+         q.tokens.reset();
+         q.shape.layers = 4096;
+         for (int64_t n = 1; n <= 1025; ++n) q.lengths.push_back(n);
+       }},
+      {"--layers: must be between 1 and 4096", [](CalcRequest& q) { q.shape.layers = 4097; }},
       {"sequences: must be", [](CalcRequest& q) { q.sequences = 0; }},
+      {"sequences: must be", [](CalcRequest& q) { q.sequences = (1 << 20) + 1; }},
       {"lengths: must be",
        [](CalcRequest& q) {
          q.tokens.reset();
@@ -45,7 +61,7 @@ TEST(CalcRefusals, NumbersOutOfRange) {
          q.shape.window = 8;
          q.shape.window_layers = 5;
        }},
-      {"needs --layers, --kv-heads and --head-dim", [](CalcRequest& q) { q.shape.layers.reset(); }},
+      {"needs --layers", [](CalcRequest& q) { q.shape.layers.reset(); }},
       {"beyond 2^63",
        [](CalcRequest& q) {
          q.shape.layers = 1 << 10;

@@ -1,9 +1,11 @@
 """pagefold bench: the figures of one run agree with each other, and a server is driven as it should be."""
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "server"))
@@ -54,11 +56,90 @@ def test_drives_servers_with_the_same_load():
         assert r["kv_peak_bytes"] > 0
 
 
+def refused(*options):
+    out = subprocess.run([harness.BINARY, "bench", *options], capture_output=True, text=True, timeout=60)
+    assert out.returncode in (1, 2) and out.stdout == "", (options, out)
+    return out.stderr
+
+
 def test_refuses_wrong_use():
     for options, word in ((["--serve", "ftp://x"], "http://"), (["--batches", "0"], "batches"),
-                          (["--serve", "http://127.0.0.1:1"], "127.0.0.1:1")):
-        out = subprocess.run([harness.BINARY, "bench", *options], capture_output=True, text=True, timeout=60)
-        assert out.returncode != 0 and word in out.stderr, (options, out.stderr)
+                          (["--serve", "http://127.0.0.1:1"], "127.0.0.1:1"), (["--rates", "1e-9", "--serve", "http://x"], "0.001")):
+        assert word in refused(*options), options
+
+
+def test_refuses_before_it_measures():
+    """Nothing is timed first: the log would say so."""
+    harness.need_model()
+    for options, word in ((["--kv-policy", "full,h3o"], "unknown policy"), (["--kv-policy", "oracle"], "oracle"),
+                          (["--kv-policy", "h2o", "--kv-budget", "abc"], "kv.budget"), (["--kv-policy", "h2o", "--kv-budget", "0"], "kv.budget"),
+                          (["--kv-cache-dtype", "auto,fp3"], "fp3"), (["--contexts", "64,100000"], "--contexts"),
+                          (["--contexts", "64", "--kv-policy", "full", "-n", "100000"], "--max-tokens"),
+                          (["--contexts", "4M", "--batches", "512", "--allow-long-context"], "--batches or --contexts")):
+        error = refused(harness.MODEL, *options)
+        assert word in error and "bandwidth" not in error, (options, error)
+
+
+class Peer:
+    """A server of one canned answer to everything but the list of models."""
+
+    def __init__(self, answer, models=b'{"data": [{"id": "m"}]}'):
+        self.answers = {"models": self.whole(models), "other": answer}
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    @staticmethod
+    def whole(body, status=b"200 OK"):
+        return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                request = connection.recv(1 << 16)
+                answer = self.answers["models" if b"/v1/models" in request else "other"]
+                if answer is None:  # never answers
+                    connection.recv(1)
+                else:
+                    connection.sendall(answer)
+
+    def close(self):
+        self.listener.close()
+
+
+def test_servers_that_are_none():
+    event = b'data: {"choices": [{"text": "x"}]}\n\n'
+    for models, answer, word in (
+            (b"<html>", b"", "lists no model"), (b'{"data": []}', b"", "lists no model"), (b"[]", b"", "lists no model"),
+            (None, Peer.whole(b'{"choices": [{"text": "x"}]}'), "no stream of events"), (None, Peer.whole(b""), "no stream of events"),
+            (None, Peer.whole(b"data: {\n\n"), "JSON"), (None, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + event, "reading the body"),
+            (None, Peer.whole(b'data: {"error": {"message": "out of luck"}}\n\n'), "out of luck"), (None, b"nonsense\r\n\r\n", "reply"),
+            (None, Peer.whole(b'{"error": "no such model"}', b"404 Not Found"), "404: no such model"), (None, b"", "reply"),
+            (None, None, "not done in time")):
+        peer = Peer(answer, *([models] if models else []))
+        error = refused("--serve", f"peer={peer.url}", "--timeout", "0.5")
+        peer.close()
+        assert word in error and ("peer" in error or "127.0.0.1" in error), (models, answer, error)
+
+
+def test_counts_that_are_none_do_no_harm():
+    usage = b'data: {"usage": {"prompt_tokens": -5, "completion_tokens": 9223372036854775807, "kv": {"peak_bytes": -1}}}\n\n'
+    peer = Peer(Peer.whole(b'data: {"choices": [{"text": "x"}]}\n\n' + usage))
+    report = bench("--serve", peer.url, "--requests", "2", "--rates", "0", "--json")
+    peer.close()
+    (row,) = report["rows"]
+    assert row["failed"] == 0 and row["prompt_tokens"] == 0 and row["kv_peak_bytes"] is None
+    assert row["completion_tokens"] == 2 * 2**40
+
+
+def test_two_servers_of_one_name():
+    peer = Peer(b"")
+    assert "two servers are called" in refused("--serve", f"a={peer.url}", "--serve", f"a={peer.url}/")
+    peer.close()
 
 
 if __name__ == "__main__":

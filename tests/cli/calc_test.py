@@ -39,6 +39,40 @@ class CalcTest(unittest.TestCase):
                 self.assertEqual(out["weights_bytes"], 2 * 8030261248)
                 self.assertTrue(out["runs_here"])
 
+    def test_configs_of_every_kind(self):
+        """Bytes of 4 sequences of 32,768 tokens, worked by hand; fp8 but where it says otherwise."""
+        heads = {"num_hidden_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "head_dim": 64}
+        latent = {"model_type": "deepseek_v3", "num_hidden_layers": 8, "hidden_size": 1024, "num_attention_heads": 16,
+                  "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+        linear = heads | {"model_type": "qwen3_next", "num_key_value_heads": 2, "linear_num_key_heads": 4, "linear_key_head_dim": 128,
+                          "linear_num_value_heads": 8, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4}
+        tokens = 4 * 32768
+        state = 3 * (2 * 4 * 128 + 8 * 128) * 2 + 8 * 128 * 128 * 4
+        for name, config, flags, kv, states in (
+                ("MHA", heads | {"model_type": "llama"}, [], 8 * 16 * 128 * tokens, 0),
+                ("GQA", heads | {"model_type": "llama", "num_key_value_heads": 4}, [], 8 * 4 * 128 * tokens, 0),
+                ("GQA on 8 devices", heads | {"model_type": "llama", "num_key_value_heads": 4}, ["--tp", "8"], 8 * 1 * 128 * tokens, 0),
+                ("MLA", latent, [], 8 * 576 * tokens, 0),
+                ("MLA on 8 devices", latent, ["--tp", "8"], 8 * 576 * tokens, 0),
+                ("MLA packed", latent, ["--mla", "packed_fp8"], 8 * 656 * tokens, 0),
+                ("sliding", heads | {"model_type": "gemma3_text", "num_key_value_heads": 4, "sliding_window": 512}, [],
+                 4 * 128 * (1 * tokens + 7 * 4 * 512), 0),
+                ("linear", linear, [], 2 * 2 * 128 * tokens, 4 * 6 * state)):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "config.json"
+                path.write_text(json.dumps(config))
+                out = calc("--model", str(path), "--tokens", "32768", "--sequences", "4", "--kv-cache-dtype", "fp8", *flags)
+            self.assertEqual(out["kv"]["ideal_bytes"], kv, name)
+            self.assertEqual(out["kv"]["state_bytes"], states, name)
+
+    def test_by_hand(self):
+        # The upper half of 32 layers reads one global cache.
+        out = calc("--layers", "32", "--kv-heads", "8", "--head-dim", "128", "--window", "1024", "--window-layers", "16",
+                   "--shared-layers", "15", "--tokens", "100k")
+        self.assertEqual(out["kv"]["ideal_bytes"], 4096 * (16 * 1024 + 100000))
+        out = calc("--layers", "61", "--latent", "512", "--rope-dim", "64", "--index-dim", "128", "--index-layers", "21", "--tokens", "100k")
+        self.assertEqual(out["kv"]["ideal_bytes"], 2 * 100000 * (61 * 576 + 21 * 128))
+
     def test_other_engines(self):
         for case in CASES:
             if "shape" not in case:
@@ -73,7 +107,8 @@ class CalcTest(unittest.TestCase):
                            (["qwen3-8b", "--engine", "other"], "unknown engine 'other'"),
                            (["qwen3-8b", "--lengths", "5,0"], "--lengths"), (["no-such-model"], "no preset"),
                            (["qwen3-8b", "--kv-policy", "h3o"], "unknown policy"),
-                           (["--layers", "4"], "--kv-heads")):
+                           (["--layers", "4"], "--kv-heads"), (["--layers", "4", "--latent", "9", "--kv-heads", "2"], "--latent"),
+                           (["qwen3-8b", "--tokens", "10", "--prompt-tokens", "11"], "prompt_tokens: 11")):
             done = run("calc", *args)
             self.assertEqual((done.returncode, done.stdout), (2, ""), f"{args}: {done.stderr}")
             self.assertIn(says, done.stderr)

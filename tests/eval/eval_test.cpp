@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -183,6 +184,50 @@ TEST_F(Eval, GoesOnAndRefusesOtherSettings) {
     if (damaged.ok()) continue;
     EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
   }
+}
+
+// Before a model is loaded: none is there.
+TEST_F(Eval, RefusesWhatNoModelWouldTake) {
+  const auto refused = [&](EvalOptions o) {
+    o.engine.model = (folder_.path() / "none").string();
+    o.output = (folder_.path() / "refused").string();
+    const auto r = run_eval(o);
+    EXPECT_FALSE(r.ok());
+    EXPECT_FALSE(std::filesystem::exists(o.output + ".jsonl"));
+    return std::string(r.status().message());
+  };
+  EvalOptions o = options("kld");
+  o.budgets = {"24"};
+  o.policies = {"h2o", "h3o"};
+  EXPECT_NE(refused(o).find("h3o: kv.policy: unknown policy"), std::string::npos);
+  o.policies = {"h2o:bugdet=1", "random"};
+  EXPECT_NE(refused(o).find("unknown key \"bugdet\""), std::string::npos);
+  o.policies = {"random"};
+  for (const char* budget : {"0", "-3", "abc", "101%", "0%", "nan"}) {
+    o.budgets = {"24", budget};
+    EXPECT_NE(refused(o).find("kv.budget"), std::string::npos) << budget;
+  }
+  o = options("qa");
+  const std::string path = o.data = (folder_.path() / "lines").string();
+  o.shots = 0;
+  const std::string good = R"({"question": "1+1?", "answer": "#### 2"})";
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {good + "\n\n{\n", "line 3: expected"},
+           {"\n" + good + "\n" + R"({"question": "?", "answer": "none"})",
+            "line 3: the answer has"},
+           {R"({"question": 1, "answer": "#### 2"})", "line 1: expected"},
+           {"", "0 lines leave no question"}}) {
+    std::ofstream(path, std::ios::binary) << text;
+    EXPECT_NE(refused(o).find(part), std::string::npos) << text;
+    EXPECT_NE(refused(o).find(path), std::string::npos) << text;
+  }
+  std::ofstream(path, std::ios::binary) << good << "\n";
+  o.repeats = 2;
+  o.temperature = 0;
+  EXPECT_NE(refused(o).find("every answer is the same"), std::string::npos);
+  o = options("state_query");
+  o.data = path;
+  EXPECT_NE(refused(o).find(path), std::string::npos);
 }
 
 TEST_F(Eval, AsksForAnswers) {

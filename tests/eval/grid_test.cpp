@@ -32,6 +32,7 @@ TEST(Grid, HasTheFullCacheOnceATypeAndTypesOutside) {
   EXPECT_EQ(cells[1].words({{"interval", "8"}}),
             (KvOptions{{"policy", "h2o"}, {"budget", "64"}, {"interval", "8"}}));
   EXPECT_EQ(cells[0].words({{"interval", "8"}}), (KvOptions{{"policy", "full"}}));
+  EXPECT_EQ(make_grid({"h2o", "full", "h2o"}, {"64", "64"}, {"auto", "auto"}).size(), 2u);
 }
 
 class ResultsFile : public ::testing::Test {
@@ -60,18 +61,42 @@ TEST_F(ResultsFile, GoesOnWhereItStopped) {
     std::ofstream out(path(), std::ios::app | std::ios::binary);
     out << R"({"cell":"h2o|64|auto","sample":2,"val)";
   }
-  auto r = Results::open(path(), settings_);
-  ASSERT_TRUE(r.ok()) << r.status();
-  ASSERT_NE(r->find(cell_, 1), nullptr);
-  EXPECT_EQ((*r->find(cell_, 1))["x"], 0.2);
-  EXPECT_EQ(r->find(cell_, 2), nullptr);
-  EXPECT_EQ(r->find({"h2o", "65", "auto"}, 0), nullptr);
-  ASSERT_EQ(r->times(cell_).size(), 1u);
-  ASSERT_TRUE(r->add(cell_, 2, {{"x", 0.3}}).ok());
+  {
+    auto r = Results::open(path(), settings_);
+    ASSERT_TRUE(r.ok()) << r.status();
+    ASSERT_NE(r->find(cell_, 1), nullptr);
+    EXPECT_EQ((*r->find(cell_, 1))["x"], 0.2);
+    EXPECT_EQ(r->find(cell_, 2), nullptr);
+    EXPECT_EQ(r->find({"h2o", "65", "auto"}, 0), nullptr);
+    ASSERT_EQ(r->times(cell_).size(), 1u);
+    ASSERT_TRUE(r->add(cell_, 2, {{"x", 0.3}}).ok());
+  }
   auto again = Results::open(path(), settings_);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ((*again->find(cell_, 2))["x"], 0.3);
   EXPECT_EQ(text().back(), '\n');
+}
+
+TEST_F(ResultsFile, IsOneRunsAlone) {
+  {
+    auto first = Results::open(path(), settings_);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = Results::open(path(), settings_);
+    ASSERT_FALSE(second.ok());
+    EXPECT_NE(second.status().message().find("another run"), std::string::npos);
+    Results moved = *std::move(first);
+    EXPECT_FALSE(Results::open(path(), settings_).ok());
+    EXPECT_TRUE(moved.add(cell_, 0, {{"x", 1}}).ok());
+  }
+  EXPECT_TRUE(Results::open(path(), settings_).ok());
+}
+
+TEST_F(ResultsFile, AFullDiskIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
+  const auto r = Results::open("/dev/full", settings_);
+  ASSERT_FALSE(r.ok());
+  EXPECT_NE(r.status().message().find("/dev/full"), std::string::npos) << r.status();
+  EXPECT_FALSE(Results::open(folder_.path().string(), settings_).ok());  // a folder
 }
 
 TEST_F(ResultsFile, RefusesOtherSettings) {

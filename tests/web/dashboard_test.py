@@ -89,7 +89,7 @@ def calculated(page, *flags):
     return text
 
 
-def calculate(page):
+def calculate(page, name):
     page.type("#k-model", "qwen3-8b")
     page.type("#k-tokens", "32768")
     page.type("#k-memory", "24G")
@@ -106,6 +106,64 @@ def calculate(page):
     text = calculated(page, "qwen3-8b", "--lengths", "4096,8192", "--shared-prefix", "1024", "--tp", "2", "--kv-cache-dtype-v", "int8",
                       "--memory", "24G")
     assert f"{36 * 4 * 386 * (12288 - 1024) / 2**20:.1f} MiB" in text, text
+    by_hand(page, name)
+
+
+def choose(page, name, value):
+    page.run(f"document.querySelector('[data-choice={name}]').value = {value!r}")
+
+
+def by_hand(page, name):
+    """A shape in place of a model, and what only some models have; then everything as it was."""
+    page.click("#calc-form button[type=reset]")
+    page.until("document.querySelector('#k-lengths').value === '' && document.querySelector('#k-model').value")
+    page.run("document.querySelector('#k-hand').open = document.querySelector('#k-more').open = true")
+    page.type("#k-tokens", "10000")
+    for field, value in (("layers", 32), ("kv_heads", 8), ("head_dim", 128), ("window", 1024), ("window_layers", 16), ("shared_layers", 15)):
+        page.type(f"[data-shape={field}]", str(value))
+    # 16 layers with windows and one for the 15 that read it.
+    text = calculated(page, "--layers", "32", "--kv-heads", "8", "--head-dim", "128", "--window", "1024", "--window-layers", "16",
+                      "--shared-layers", "15", "--tokens", "10000")
+    assert f"{4096 * (16 * 1024 + 10000) / 2**20:.1f} MiB" in text and "by hand" in text, text
+    shot(page, f"{name}-hand")
+    page.click("#calc-form button[type=reset]")
+    page.until("document.querySelector('[data-shape=layers]').value === ''")
+    page.run("document.querySelector('#k-hand').open = false")
+    page.type("#k-model", "deepseek-v3.2")
+    page.type("#k-tokens", "1000")
+    choose(page, "mla", "packed_fp8")
+    choose(page, "index_dtype", "int8")
+    choose(page, "kv_cache_group", "32")
+    page.click("#k-draft")
+    page.type("[data-number=max_num_seqs]", "8")
+    page.type("#k-cache-memory", "2G")
+    # 656 bytes and an indexer's 128, with a scale of 2 for 32.
+    calculated(page, "deepseek-v3.2", "--tokens", "1000", "--mla", "packed_fp8", "--index-dtype", "int8", "--kv-cache-group", "32",
+               "--draft-layers", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "2G")
+    page.click("#calc-form button[type=reset]")
+    page.until("!document.querySelector('#k-draft').checked")
+    page.type("#k-model", "qwen3-next-80b-a3b-instruct")
+    page.type("#k-tokens", "4096")
+    choose(page, "state_dtype", "bfloat16")
+    page.type("[data-number=state_snapshots]", "3")
+    page.run("document.querySelector('#k-policy').value = 'snapkv-d'")
+    page.run("document.querySelector('#k-policy').dispatchEvent(new Event('change'))")
+    page.type("#k-budget", "512")
+    page.type("#k-words", "recent=16, packing=fill")
+    calculated(page, "qwen3-next-80b-a3b-instruct", "--tokens", "4096", "--state-dtype", "bfloat16", "--state-snapshots", "3",
+               "--kv-policy", "snapkv-d", "--kv-budget", "512", "--kv-recent", "16", "--kv-packing", "fill")
+    # Words that are none, and a number that the browser refuses in a part that is folded up.
+    page.type("#k-words", "recent")
+    page.click("#calc-form button")
+    page.until("/not NAME=VALUE/.test(document.querySelector('#calc-result .error')?.textContent)")
+    page.type("#k-words", " ")
+    page.type("[data-number=block_size]", "-4")
+    page.run("document.querySelector('#k-more').open = false")
+    page.click("#calc-form button")
+    page.until("document.querySelector('#k-more').open")
+    page.type("[data-number=block_size]", "32")
+    calculated(page, "qwen3-next-80b-a3b-instruct", "--tokens", "4096", "--state-dtype", "bfloat16", "--state-snapshots", "3",
+               "--kv-policy", "snapkv-d", "--kv-budget", "512", "--block-size", "32")
 
 
 def walk(width, height, name):
@@ -125,7 +183,7 @@ def walk(width, height, name):
     assert len(full) > 100 and len(small) > 100 and full[:20] == small[:20], (full, small)
     kept = page.run("document.querySelector('#answer-small .facts').textContent")
     assert "Compactions0" not in kept and "evicted" in kept, kept
-    calculate(page)
+    calculate(page, name)
     shot(page, f"{name}-end")
     check_quiet(page, server.url)
     page.view(width, height, dark=True)
