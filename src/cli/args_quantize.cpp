@@ -24,7 +24,8 @@ void add_method(CLI::App& app, QuantizeOptions& o) {
        "share of the mean that is added to the diagonal (gptq; default 0.01)");
   switch_flag(app, "clip", how.clip, "search the range of each group, too (awq; default on)");
   word(app, "--fp8-scales", how.fp8_scales, {"channel", "tensor", "block"},
-       "a scale an output, a matrix, or 128 x 128 values (fp8)");
+       "a scale an output, a matrix, or 128 x 128 values: 64, 32 or 16 where 128 does not fit "
+       "(fp8)");
   switch_flag(app, "double-quant", how.double_quant, "quantise the scales (bnb-nf4; default on)");
 }
 

@@ -11,10 +11,21 @@
 #include "cli/command.h"
 
 namespace pagefold {
+namespace {
+
+// Both ends of a message that quotes what a file or a flag holds, however long that is.
+std::string shortened(const std::string& message) {
+  constexpr size_t kMost = 2000, kEnd = 500;
+  if (message.size() <= kMost) return message;
+  return fmt::format("{} ... [{} bytes] ... {}", message.substr(0, kMost - kEnd),
+                     message.size() - kMost, message.substr(message.size() - kEnd));
+}
+
+}  // namespace
 
 int report(const Status& status) {
   std::fflush(stdout);
-  const std::string line = fmt::format("pagefold: error: {}\n", message_of(status));
+  const std::string line = fmt::format("pagefold: error: {}\n", shortened(message_of(status)));
   print_text(stderr, line);  // names of files and words of files are in it
   return absl::IsInvalidArgument(status) ? kWrongUse : kFailed;
 }

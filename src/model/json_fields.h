@@ -24,8 +24,9 @@ class JsonFields {
   Result<int64_t> integer(std::string_view key, int64_t fallback) const {
     const Json* v = get(key);
     if (!v) return fallback;
-    if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<uint64_t>() > INT64_MAX))
-      return wrong(key, "an integer", *v);
+    if (!v->is_number_integer()) return wrong(key, "an integer", *v);
+    if (v->is_number_unsigned() && v->get<uint64_t>() > INT64_MAX)
+      return bad_data("{}: field '{}' is {}, which is too large", where_, key, v->get<uint64_t>());
     return v->get<int64_t>();
   }
   Result<int64_t> required(std::string_view key) const {
@@ -49,6 +50,12 @@ class JsonFields {
     if (!v) return fallback;
     if (!v->is_string()) return wrong(key, "a string", *v);
     return v->get<std::string>();
+  }
+  // Null: absent.
+  Result<const Json*> object(std::string_view key) const {
+    const Json* v = get(key);
+    if (v && !v->is_object()) return wrong(key, "an object", *v);
+    return v;
   }
   Status wrong(std::string_view key, std::string_view expected, const Json& got) const {
     return bad_data("{}: field '{}' must be {}, not {}", where_, key, expected, json_kind(got));

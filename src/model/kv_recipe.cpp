@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "formats/quant/plain_values.h"
 
 namespace pagefold {
 namespace {
@@ -56,8 +57,12 @@ Result<float> scalar(const TensorInfo& t) {
       return bad_data("{}: KV scale '{}' is {}, expected F32, F16 or BF16", t.file, t.name,
                       tensor_type_info(t.type).name);
   }
-  if (!std::isfinite(value)) {
-    return bad_data("{}: KV scale '{}' is {}", t.file, t.name, value);
+  // Outside of float16's numbers every key would be cut off, or stored as 0: damaged bytes. 0 and
+  // below are placeholders.
+  constexpr float kLeastScale = 0x1p-24f;
+  if (!(std::abs(value) <= kMostScale) || (value > 0 && value < kLeastScale)) {
+    return bad_data("{}: KV scale '{}' is {}, expected {:.1e} to {}", t.file, t.name, value,
+                    kLeastScale, kMostScale);
   }
   return value;
 }

@@ -94,7 +94,11 @@ Result<std::unique_ptr<TransformerModel>> load_network(const ModelFiles& files,
   if (options.wrap) backend = options.wrap(std::move(backend));
   auto weights = load_weights(*backend, files.config, files.quant, files.tensors(), files.naming(),
                               options.progress);
-  if (!weights.ok()) return with_context(weights.status(), files.path.string());
+  if (!weights.ok()) {
+    const std::string path = files.path.string();  // most messages begin with a file in it
+    const bool named = message_of(weights.status()).starts_with(path);
+    return named ? weights.status() : with_context(weights.status(), path);
+  }
   return std::make_unique<TransformerModel>(std::move(backend), files.config, *std::move(weights));
 }
 

@@ -15,6 +15,12 @@ Status wrong_shape(const TensorInfo& t, std::string_view expected) {
                   absl::StrJoin(t.shape, ", "), expected);
 }
 
+bool all_finite(const float* x, int64_t n) {
+  float sum = 0;  // of zeros, unless one is not finite
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * 0.0f;
+  return sum == 0.0f;
+}
+
 }  // namespace
 
 std::optional<QuantSource> block_source(TensorType type) {
@@ -57,9 +63,18 @@ DType TensorSource::stored_dtype() const {
 
 void TensorSource::row_f32(int64_t row, float* out) const {
   dequantize(tensor_->type, row_bytes(row), n_in_, out);
+  if (!all_finite(out, n_in_)) bad_.set(row);
 }
 void TensorSource::row_quant(int64_t row, int8_t* q, float* scale, float* min) const {
   unpack_blocks(tensor_->type, row_bytes(row), n_in_, q, scale, min);
+  const int64_t groups = n_in_ / quant_.group;
+  if (!all_finite(scale, groups) || (quant_.has_min && !all_finite(min, groups))) bad_.set(row);
+}
+
+Status TensorSource::after_read() const {
+  if (bad_.get() < 0) return ok_status();
+  return bad_data("{}: tensor '{}': row {} has a {} that is not finite", tensor_->file,
+                  tensor_->name, bad_.get(), is_quant_ ? "scale" : "weight");
 }
 
 Result<std::vector<float>> read_vector(const TensorInfo& tensor, int64_t n) {
@@ -71,6 +86,8 @@ Result<std::vector<float>> read_vector(const TensorInfo& tensor, int64_t n) {
   }
   std::vector<float> out(static_cast<size_t>(n));
   dequantize(tensor.type, tensor.data.data(), n, out.data());
+  if (!all_finite(out.data(), n))
+    return bad_data("{}: tensor '{}' has a number that is not finite", tensor.file, tensor.name);
   return out;
 }
 

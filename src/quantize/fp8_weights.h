@@ -9,7 +9,6 @@
 namespace pagefold {
 
 enum class Fp8Scales : uint8_t { tensor, channel, block };
-inline constexpr int64_t kFp8Block = 128;
 
 struct Fp8Weights {
   int64_t rows = 0, cols = 0;
@@ -19,7 +18,7 @@ struct Fp8Weights {
   std::vector<float> scale;                // [scale_rows][scale_cols]
 };
 // Scale: largest magnitude / 448 (1 where all are zero). block: of Fp8Scales::block.
-Fp8Weights quantize_fp8(const Matrix& w, Fp8Scales scales, int64_t block = kFp8Block);
+Fp8Weights quantize_fp8(const Matrix& w, Fp8Scales scales, int64_t block = 128);
 Matrix fp8_values(const Fp8Weights& w);
 // weight and weight_scale (one number, or [rows, 1]), or weight_scale_inv for blocks, which readers
 // multiply by like the others.

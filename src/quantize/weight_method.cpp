@@ -129,7 +129,7 @@ class Gptq final : public WeightMethod {
 // Per channel in the words of compressed-tensors, else in those of the fp8 method.
 class Fp8 final : public WeightMethod {
  public:
-  explicit Fp8(Fp8Scales scales) : scales_(scales) {}
+  Fp8(Fp8Scales scales, int64_t block) : scales_(scales), block_(block) {}
   Json config() const override {
     if (scales_ != Fp8Scales::channel) {
       Json out = {{"quant_method", "fp8"},
@@ -137,8 +137,7 @@ class Fp8 final : public WeightMethod {
                   {"fmt", "e4m3"},
                   {"ignored_layers", Json::array({"lm_head"})},
                   {"modules_to_not_convert", Json::array({"lm_head"})}};
-      if (scales_ == Fp8Scales::block)
-        out["weight_block_size"] = Json::array({kFp8Block, kFp8Block});
+      if (scales_ == Fp8Scales::block) out["weight_block_size"] = Json::array({block_, block_});
       return out;
     }
     const auto args = [](const char* strategy, bool dynamic) {
@@ -164,7 +163,7 @@ class Fp8 final : public WeightMethod {
   Status quantize(HostLayer& layer, const LayerInputs&, const LinearAlgebra&,
                   const Emit& emit) override {
     for (const HostLayer::Named& l : layer.linears()) {
-      const Fp8Weights q = quantize_fp8(*l.weight, scales_);
+      const Fp8Weights q = quantize_fp8(*l.weight, scales_, block_);
       PF_TRY(emit(l.module, pack_fp8(q, scales_)));
       *l.weight = fp8_values(q);
     }
@@ -173,6 +172,7 @@ class Fp8 final : public WeightMethod {
 
  private:
   Fp8Scales scales_;
+  int64_t block_;
 };
 
 class Bnb final : public WeightMethod {
@@ -234,6 +234,17 @@ Result<int64_t> group_size(int64_t wanted, const ModelConfig& c) {
       widths[0], widths[1], widths[2]);
 }
 
+// The side of fp8 blocks: Transformers and vLLM read none that are cut off at an edge.
+int64_t block_side(const ModelConfig& c) {
+  const int64_t widths[] = {c.shape.hidden, int64_t{c.shape.n_heads} * c.shape.head_dim,
+                            int64_t{c.shape.n_kv_heads} * c.shape.head_dim, c.ffn};
+  for (const int64_t side : {128, 64, 32, 16}) {
+    if (std::all_of(std::begin(widths), std::end(widths), [&](int64_t w) { return w % side == 0; }))
+      return side;
+  }
+  return 128;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WeightMethod>> make_weight_method(const std::string& name,
@@ -252,7 +263,7 @@ Result<std::unique_ptr<WeightMethod>> make_weight_method(const std::string& name
     const auto scales = o.fp8_scales == "tensor"  ? Fp8Scales::tensor
                         : o.fp8_scales == "block" ? Fp8Scales::block
                                                   : Fp8Scales::channel;
-    out = std::make_unique<Fp8>(scales);
+    out = std::make_unique<Fp8>(scales, block_side(config));
   } else if (name == "bnb-nf4" || name == "bnb-int8") {
     out = std::make_unique<Bnb>(name == "bnb-nf4", o.double_quant, dtype);
   } else {

@@ -88,6 +88,12 @@ TEST(KvScales, WrongOnesAreNamed) {
   EXPECT_NE(Scales().add(name, {1, 2}).refused().find(name), std::string::npos);
   EXPECT_NE(Scales().add(name, {NAN}).refused().find(name), std::string::npos);
   EXPECT_NE(Scales().add(name, {INFINITY}).refused().find(name), std::string::npos);
+  for (const float bad : {1e-30f, 1e-45f, 1e30f, -1e30f}) {
+    const std::string message = Scales().add(name, {bad}).refused();
+    EXPECT_NE(message.find(name), std::string::npos) << bad;
+    EXPECT_NE(message.find("65504"), std::string::npos) << message;
+  }
+  EXPECT_EQ(Scales().add(name, {2e-5f}).read(2).k_scale[1], 2e-5f);
   EXPECT_NE(Scales().add(name, {1}, TensorType::I32).refused().find("I32"), std::string::npos);
 }
 

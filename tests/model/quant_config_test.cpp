@@ -140,6 +140,15 @@ TEST(QuantConfigs, CompressedTensorsRefusals) {
       {"block_structure"});
   refused(R"({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {}}}})",
           {"targets"});
+  refused(with(R"({"num_bits": 4, "actorder": "random"})", "pack-quantized").c_str(),
+          {"actorder", "random"});
+  refused(with(R"({"num_bits": 4, "actorder": 1})", "pack-quantized").c_str(),
+          {"actorder", "string"});
+  for (const char* field : {"sparsity_config", "transform_config"}) {
+    const std::string text =
+        fmt::format(R"({{"quant_method": "compressed-tensors", "{}": "x"}})", field);
+    refused(text.c_str(), {field, "an object", "string"});
+  }
   refused(R"({"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24"}})",
           {"sparse-24"});
 }
@@ -170,6 +179,8 @@ TEST(QuantConfigs, MethodsByName) {
   refused(R"({"quant_method": "hqq"})", {"hqq", "awq, gptq"});
   refused(R"({"quant_method": "gguf"})", {"gguf"});
   refused(R"({"quant_method": 4})", {"quant_method", "integer"});
+  refused(R"({"quant_method": "gptq", "bits": 9223372036854775808, "group_size": 32})",
+          {"bits", "9223372036854775808", "too large"});
   refused(R"({})", {"quant_method"});
   refused(R"([])", {"object"});
 }
@@ -199,6 +210,37 @@ TEST(QuantConfigs, PatternsAreBounded) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
   EXPECT_FALSE(found.ok());
   EXPECT_NE(std::string(found.status().message()).find("(a+)+"), std::string::npos);
+}
+
+// Nor may many that are each within the bound, or whose code is long.
+TEST(QuantConfigs, ManyPatternsAreBoundedTogether) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string slow, long_code;
+  for (int i = 0; i < 20000; ++i) slow += fmt::format(R"({}"re:.*.*.*x{}")", i ? "," : "", i);
+  for (int i = 0; i < 20000; ++i)
+    long_code += fmt::format(R"({}"re:((a{{1,99}}){{1,99}}b{{1,99}}){{1,9}}{}")", i ? "," : "", i);
+  const QuantConfig c =
+      parsed(fmt::format(R"({{"quant_method": "fp8", "ignored_layers": [{}]}})", slow).c_str());
+  Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i)
+    status = c.scheme_of(fmt::format("model.layers.{}.self_attn.q_proj", i)).status();
+  EXPECT_NE(message_of(status).find("too much work"), std::string::npos);
+  refused(fmt::format(R"({{"quant_method": "fp8", "ignored_layers": [{}]}})", long_code).c_str(),
+          {"ignored_layers", "too much work"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  // An honest list of names and patterns for a large model is far from the bound.
+  std::string honest;
+  for (int i = 0; i < 500; ++i)
+    honest +=
+        fmt::format(R"({}"model.layers.{}.mlp.down_proj","re:.*layers\\.{}\\.mlp\\.up_proj$")",
+                    i ? "," : "", i, i);
+  const QuantConfig h =
+      parsed(fmt::format(R"({{"quant_method": "fp8", "ignored_layers": [{}]}})", honest).c_str());
+  for (int i = 0; i < 1000; ++i) {
+    const auto scheme = h.scheme_of(fmt::format("model.layers.{}.mlp.up_proj", i));
+    ASSERT_TRUE(scheme.ok()) << i << scheme.status();
+    ASSERT_EQ(scheme->layout, i < 500 ? WeightLayout::plain : WeightLayout::fp8) << i;
+  }
 }
 
 TEST(QuantChoice, FollowsOrContradictsTheCheckpoint) {

@@ -175,6 +175,7 @@ void reshape(Json& entry, Bytes& bytes, const std::vector<int64_t>& shape, size_
   bytes.resize(size);
 }
 
+const auto huge32 = [](Json&, Bytes& b) { set_word(b, 0, 0xff7fffff); };
 constexpr std::nullptr_t missing = nullptr;
 const auto nan16 = [](Json&, Bytes& b) { set_half(b, 3, 0x7e00); };
 const auto inf32 = [](Json&, Bytes& b) { set_word(b, 0, 0x7f800000); };
@@ -257,6 +258,11 @@ TEST(SourceRefusals, RowsNameTheTensor) {
        "weight",
        [](Json&, Bytes& b) { b[130] = std::byte{0xff}; },
        {"up_proj.weight", "row 2", "not a number"}},
+      {"fp8_tensor", "weight_scale", huge32, {"up_proj.weight_scale", "number 0", "-3.4", "65504"}},
+      {"ct4_asym_bf16",
+       "weight_scale",
+       [](Json&, Bytes& b) { set_half(b, 2, 0x7f7f); },
+       {"up_proj.weight_scale", "number 2", "65504"}},
       {"fp8_block", "weight_scale_inv", cut, {"up_proj.weight_scale_inv", "[2, 2]"}},
   };
   expect_refusals(all);
@@ -286,6 +292,9 @@ TEST(SourceRefusals, BitsandbytesNamesTheTensor) {
       {"bnb_nf4_nested", "weight.nested_absmax", missing, {"nested_absmax"}},
       {"bnb_nf4_nested", "weight.nested_quant_map", missing, {"nested_quant_map"}},
       {"bnb_int8", "SCB", missing, {"up_proj.SCB"}},
+      {"bnb_int8", "SCB", huge32, {"up_proj.SCB", "65504"}},
+      {"bnb_nf4", "weight.quant_map", huge32, {"up_proj.weight.quant_map", "65504"}},
+      {"bnb_nf4_nested", "weight.nested_absmax", huge32, {"nested_absmax", "65504"}},
       {"bnb_int8",
        "weight_format",
        [](Json&, Bytes& b) { b[0] = std::byte{1}; },
@@ -311,10 +320,27 @@ TEST(SourceRefusals, SidesThatDoNotFit) {
   EXPECT_NE(make("gptq4_sym", 128, 32, 64).find("group size 128 does not divide"),
             std::string::npos);
   EXPECT_NE(make("ct4_sym", 48, 32, 64).find("group size 48"), std::string::npos);
-  EXPECT_NE(make("awq_g32", 8, 32, 64).find("groups of 8"), std::string::npos);
+  EXPECT_NE(make("awq_g32", 8, 32, 64).find("up_proj': groups of 8"), std::string::npos);
   EXPECT_NE(make("awq_g32", 32, 32, 48).find("multiple of 32"), std::string::npos);
   EXPECT_NE(make("awq_g32", 32, 30, 64).find("eights"), std::string::npos);
   EXPECT_NE(make("gptq3_asym", 32, 40, 64).find("32s"), std::string::npos);
+}
+
+// Codes without anything that says what they stand for: no config, or one that leaves the layer
+// out.
+TEST(SourceRefusals, CodesThatTheConfigDoesNotMention) {
+  for (const char* form : {"fp8_tensor", "w8a8_channel", "bnb_int8"}) {
+    const Layer layer(form_named(form), 32, 64);
+    for (const std::string_view where : {"", "config.json: quantization_config"}) {
+      const auto source =
+          make_linear_source({}, where, "model.layers.0.mlp.up_proj", 32, 64,
+                             [&](const std::string& name) { return layer.file.find(name); });
+      ASSERT_FALSE(source.ok());
+      const std::string message = message_of(source.status());
+      for (const char* part : {"up_proj.weight", "is quantised", "quantization_config"})
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
+  }
 }
 
 // What a plain matrix becomes while it loads.

@@ -1,5 +1,6 @@
 // What is not supported or not whole is refused by name, before much is read.
 #include <chrono>
+#include <limits>
 
 #include "model/golden_models.h"
 
@@ -136,6 +137,25 @@ TEST_F(HfRefusals, BiasThatTheConfigDenies) {
   refused({"k_proj.bias", "missing"});
 }
 
+// One damaged number makes every answer nonsense: it is found while loading, not while answering.
+TEST_F(HfRefusals, NumbersThatAreNotFinite) {
+  const auto all = tensors_;
+  for (const char* name : {"model.norm.weight", "model.layers.1.mlp.up_proj.weight",
+                           "model.layers.1.input_layernorm.weight", "lm_head.weight"}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      tensors_ = all;
+      for (TinyTensor& t : tensors_) {
+        if (t.name == name) t.values[t.values.size() - 3] = bad;
+      }
+      write_hf(folder_.path(), config_, tensors_, TensorType::F16);
+      const auto files = open_model(folder_.path());
+      ASSERT_TRUE(files.ok()) << files.status();
+      expect_refusal(load_network(*files, {}).status(), {name, "finite", "model.safetensors"});
+    }
+  }
+}
+
 TEST_F(HfRefusals, TruncatedAndAbsentFiles) {
   write_hf(folder_.path(), config_, tensors_, TensorType::F16, 2);
   ASSERT_TRUE(load(folder_.path()).ok());
@@ -205,6 +225,37 @@ TEST_F(GgufRefusals, Architecture) {
   bare.add("general.architecture", "qwen2");
   bare.write_to(folder_.path() / "b.gguf");
   expect_refusal(load(folder_.path() / "b.gguf"), {"b.gguf", "qwen2.block_count"});
+}
+
+TEST_F(GgufRefusals, ScalesThatAreNotFinite) {
+  for (const TensorType type : {TensorType::Q4_1, TensorType::Q8_0}) {
+    const TensorTypeInfo& info = tensor_type_info(type);
+    GgufWriter w = gguf_metadata(config_, {});
+    add_gguf_tensors(w, config_, tiny_tensors(config_), type);
+    const auto path = folder_.path() / "model.gguf";
+    w.write_to(path);
+    auto bytes = read_file(path, 64 << 20);
+    ASSERT_TRUE(bytes.ok());
+    uint64_t at = 0;
+    {
+      const auto files = open_model(path);
+      ASSERT_TRUE(files.ok()) << files.status();
+      ASSERT_TRUE(load_network(*files, {}).ok());
+      for (const TensorInfo& t : files->tensors()) {
+        if (t.name == "blk.1.ffn_up.weight")
+          at = bytes->find({reinterpret_cast<const char*>(t.data.data()), t.data.size()});
+      }
+    }
+    ASSERT_NE(at, std::string::npos);
+    at += static_cast<uint64_t>(info.block_bytes);  // the second block begins with its scale
+    (*bytes)[at] = '\0';
+    (*bytes)[at + 1] = '\x7e';
+    write_text(path, *bytes);
+    const auto files = open_model(path);
+    ASSERT_TRUE(files.ok()) << files.status();
+    expect_refusal(load_network(*files, {}).status(),
+                   {"model.gguf", "blk.1.ffn_up.weight", "finite", "scale"});
+  }
 }
 
 TEST_F(GgufRefusals, Tensors) {

@@ -169,6 +169,11 @@ def matrix(tensors, module, q):
     if has("SCB"):
         assert get("weight_format") == ([], (0,))
         scale = [s / 127 for s in get("SCB")[1]]
+    if has("weight_scale_inv"):  # no block is cut off at an edge
+        (down, across), s = get("weight_scale_inv")
+        block = q["weight_block_size"][0]
+        assert (n, k) == (down * block, across * block)
+        return [[values[r * k + c] * s[r // block * across + c // block] for c in range(k)] for r in range(n)]
     if has("weight_scale"):
         s = get("weight_scale")[1]
         scale = list(s) if len(s) == n else [s[0]] * n
@@ -230,7 +235,8 @@ class QuantizeTest(unittest.TestCase):
         self.assertEqual(tokenizer.decode([129, 101, 32, 49]), "the 1")
 
     def test_values_that_need_no_calibration(self):
-        for method, args, most in (("fp8", (), 0.03), ("fp8", ("--fp8-scales", "tensor"), 0.03), ("bnb-int8", (), 0.01),
+        for method, args, most in (("fp8", (), 0.03), ("fp8", ("--fp8-scales", "tensor"), 0.03),
+                                   ("fp8", ("--fp8-scales", "block"), 0.03), ("bnb-int8", (), 0.01),
                                    ("bnb-nf4", (), 0.1), ("bnb-nf4", ("--no-double-quant",), 0.1)):
             with self.subTest(method=method, args=args):
                 _, report, q, tensors = self.make(method, *args)

@@ -139,6 +139,72 @@ TEST(OutputFolder, AFileOfThatNameIsRefused) {
   EXPECT_FALSE(OutputFolder::create("", true).ok());
 }
 
+// Found before the long work, not after it.
+TEST(OutputFolder, LinksAreFollowedAndMustLeadSomewhere) {
+  const TempFolder base;
+  fs::create_directory(base.path() / "disk");
+  fs::create_directory_symlink("disk", base.path() / "link");
+  auto folder = OutputFolder::create(base.path() / "link", false);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  // On the disk that the link leads to: a rename does not cross disks.
+  EXPECT_EQ(folder->path().parent_path(), base.path() / "disk");
+  ASSERT_TRUE(folder->write("config.json", "{}").ok());
+  ASSERT_TRUE(folder->write("model.safetensors", "x").ok());
+  ASSERT_TRUE(folder->commit().ok());
+  EXPECT_EQ(files_in(base.path() / "disk"),
+            (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_TRUE(fs::is_symlink(base.path() / "link"));
+  fs::create_directory_symlink("nowhere", base.path() / "dangling");
+  fs::create_directory_symlink("loop", base.path() / "loop");
+  for (const char* name : {"dangling", "loop"}) {
+    const auto refused = OutputFolder::create(base.path() / name, true);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(message_of(refused.status()).find(name), std::string::npos);
+  }
+  EXPECT_EQ(files_in(base.path()).size(), 4u);
+}
+
+TEST(OutputFolder, ASecondRunIsRefusedWhileTheFirstWrites) {
+  const TempFolder base;
+  const fs::path made = base.path() / "model";
+  for (const bool there : {false, true}) {
+    if (there) fs::create_directory(made);
+    {
+      auto first = OutputFolder::create(made, false);
+      ASSERT_TRUE(first.ok()) << first.status();
+      for (const bool force : {false, true}) {
+        const auto second = OutputFolder::create(made, force);
+        ASSERT_FALSE(second.ok());
+        EXPECT_NE(message_of(second.status()).find("another run"), std::string::npos);
+      }
+      EXPECT_TRUE(OutputFolder::create(base.path() / "other", false).ok());
+    }
+    EXPECT_TRUE(OutputFolder::create(made, false).ok());
+  }
+  // What a killed run left holds no lock and is nobody's model.
+  fs::create_directory(base.path() / ".model.AbCdEf");
+  fs::create_directory(made / ".model.AbCdEf");
+  EXPECT_TRUE(OutputFolder::create(made, false).ok());
+}
+
+TEST(OutputFolder, WhatAppearedMeanwhileStays) {
+  const TempFolder base;
+  const fs::path made = base.path() / "model";
+  for (const bool there : {false, true}) {
+    fs::remove_all(made);
+    if (there) fs::create_directory(made);
+    auto folder = OutputFolder::create(made, false);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    ASSERT_TRUE(folder->write("config.json", "{}").ok());
+    fs::create_directories(made);
+    touch(made / "model.safetensors");
+    const Status s = folder->commit();
+    EXPECT_NE(message_of(s).find("meanwhile"), std::string::npos) << s;
+    EXPECT_TRUE(fs::exists(made / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(made / "config.json"));
+  }
+}
+
 TEST(OutputFolder, AnEmptyFolderIsTaken) {
   const TempFolder base;
   fs::create_directory(base.path() / "model");

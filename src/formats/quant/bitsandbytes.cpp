@@ -53,7 +53,8 @@ Result<Bnb4State> parse_bnb4_state(std::span<const std::byte> bytes) {
   if (offset == state.end() || !offset->is_number())
     return bad_data("'nested_offset' must be a number");
   s.nested_offset = offset->get<float>();
-  if (!std::isfinite(s.nested_offset)) return bad_data("'nested_offset' is not finite");
+  if (!(std::abs(s.nested_offset) <= kMostScale))
+    return bad_data("'nested_offset' is {}, expected at most {}", s.nested_offset, kMostScale);
   return s;
 }
 

@@ -27,10 +27,7 @@ ScaleFacts scale_facts(TensorType type, const std::byte* bytes, int64_t n) {
   ScaleFacts facts;
   for (int64_t i = 0; i < n; ++i) {
     const float v = plain_value(type, bytes, i);
-    if (!std::isfinite(v)) {
-      if (facts.finite) facts.first_bad = i;
-      facts.finite = false;
-    }
+    if (!(std::abs(v) <= kMostScale) && facts.first_bad < 0) facts.first_bad = i;
     if (type != TensorType::F16 && f16_to_f32(f32_to_f16(v)) != v) facts.f16 = false;
   }
   return facts;

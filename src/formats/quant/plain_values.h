@@ -12,11 +12,14 @@ bool is_plain_float(TensorType type);  // F32, F16 or BF16
 // Element i of a tensor of such a type; the bytes need not be aligned.
 float plain_value(TensorType type, const std::byte* bytes, int64_t i);
 
+// No scale is larger: float16 ends there, the type that most formats keep them in, and no weight
+// of a model is near it. What is above comes from damaged bytes.
+inline constexpr float kMostScale = 65504;
+
 // What all n numbers have in common.
 struct ScaleFacts {
-  bool finite = true;
   bool f16 = true;         // each is a float16 number
-  int64_t first_bad = -1;  // the first that is not finite
+  int64_t first_bad = -1;  // the first that is not finite, or above kMostScale in magnitude
 };
 ScaleFacts scale_facts(TensorType type, const std::byte* bytes, int64_t n);
 

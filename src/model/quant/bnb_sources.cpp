@@ -121,7 +121,7 @@ LinearResult make_bnb4_source(const LayerTensors& l) {
   for (size_t i = 0; i < 16; ++i)
     p.table[i] = plain_value(map->type, map->data.data(), static_cast<int64_t>(i));
   p.blocksize = s.state.blocksize;
-  PF_ASSIGN(const int group, packed_group(p.blocksize, l.n_in));
+  PF_ASSIGN(const int group, packed_group(l, p.blocksize));
   return std::make_unique<Bnb4Source>(p, l.n_out, l.n_in, group);
 }
 

@@ -139,7 +139,7 @@ Result<std::vector<int32_t>> read_order(const LayerTensors& l, int64_t group) {
 
 LinearResult make_awq_source(const LayerTensors& l) {
   PF_ASSIGN(const int64_t group, whole_group(l));
-  PF_ASSIGN(const int packed, packed_group(group, l.n_in));
+  PF_ASSIGN(const int packed, packed_group(l, group));
   if (l.n_out % 8 != 0)
     return bad_data("'{}' has {} outputs; AWQ packs them in eights", l.module, l.n_out);
   const int64_t words = l.n_out / 8, groups = l.n_in / group;
@@ -152,7 +152,7 @@ LinearResult make_awq_source(const LayerTensors& l) {
 
 LinearResult make_gptq_source(const LayerTensors& l) {
   PF_ASSIGN(const int64_t group, whole_group(l));
-  PF_ASSIGN(const int packed, packed_group(group, l.n_in));
+  PF_ASSIGN(const int packed, packed_group(l, group));
   const int64_t bits = l.scheme.bits, unit = 32 / std::gcd(int64_t{32}, bits);
   if (l.n_out % unit != 0 || l.n_in % unit != 0) {
     return bad_data("'{}' is {} x {}; {}-bit GPTQ packs both sides in {}s", l.module, l.n_out,

@@ -41,8 +41,10 @@ Status tensor_error(const TensorInfo& t, const Status& what) {
 Result<ScaleFacts> check_scales(const TensorInfo& t) {
   PF_TRY(expect_type(t, {TensorType::F16, TensorType::BF16, TensorType::F32}));
   const ScaleFacts facts = scale_facts(t.type, t.data.data(), t.elements());
-  if (facts.finite) return facts;
-  return tensor_error(t, bad_data("scale {} is not a finite number", facts.first_bad));
+  if (facts.first_bad < 0) return facts;
+  const float bad = plain_value(t.type, t.data.data(), facts.first_bad);
+  return tensor_error(t, bad_data("number {} is {}, expected a finite one of at most {}",
+                                  facts.first_bad, bad, kMostScale));
 }
 
 Status check_positive(const TensorInfo& t) {
@@ -54,12 +56,13 @@ Status check_positive(const TensorInfo& t) {
   return ok_status();
 }
 
-Result<int> packed_group(int64_t group, int64_t n_in) {
-  const int64_t shared = group < 0 ? n_in : std::gcd(group, n_in);
+Result<int> packed_group(const LayerTensors& l, int64_t group) {
+  const int64_t shared = group < 0 ? l.n_in : std::gcd(group, l.n_in);
   if (shared % 32 == 0) return static_cast<int>(shared);
   if (shared % 16 == 0) return 16;
-  return unsupported("groups of {} weights in rows of {} are not supported; known: multiples of 16",
-                     group, n_in);
+  return unsupported(
+      "'{}': groups of {} weights in rows of {} are not supported; known: multiples of 16",
+      l.module, group, l.n_in);
 }
 
 void GroupedSource::row_f32(int64_t row, float* out) const {

@@ -30,7 +30,8 @@ using Shape = std::vector<int64_t>;
 // Errors that name the file, the tensor and both sides.
 Status expect_shape(const TensorInfo& t, const Shape& shape);
 Status expect_type(const TensorInfo& t, std::initializer_list<TensorType> types);
-// A float tensor (F32, F16, BF16) of finite numbers. Returns what they may be stored as.
+// A float tensor (F32, F16, BF16) of finite numbers up to kMostScale. Returns what they may be
+// stored as.
 Result<ScaleFacts> check_scales(const TensorInfo& t);
 // Numbers that are read for form's sake (input_scale): finite and above 0.
 Status check_positive(const TensorInfo& t);
@@ -39,7 +40,7 @@ Status tensor_error(const TensorInfo& t, const Status& what);
 // Inputs a scale as the backend wants them: `group` itself (-1: the whole row), or where it is
 // neither 16 nor a multiple of 32, or does not divide n_in, the largest such divisor; a file's
 // scale then counts for several. Error: there is none.
-Result<int> packed_group(int64_t group, int64_t n_in);
+Result<int> packed_group(const LayerTensors& l, int64_t group);
 
 // Integers with group scales; row_f32 follows from row_quant.
 class GroupedSource : public LinearSource {

@@ -5,8 +5,21 @@
 namespace pagefold {
 namespace {
 
+// What the config leaves out (or, without one, all) must be in floats or GGUF blocks.
+Status codes_without_config(const LayerTensors& l, const TensorInfo& t) {
+  const bool codes = t.type == TensorType::F8_E4M3 || t.type == TensorType::F8_E5M2 ||
+                     t.type == TensorType::I8 || t.type == TensorType::U8;
+  if (!codes) return ok_status();
+  const std::string says =
+      l.where.empty() ? std::string("config.json has no quantization_config that says how")
+                      : fmt::format("{} leaves '{}' out of what is quantised", l.where, l.module);
+  return bad_data("{}: tensor '{}' is quantised ({}), but {}", t.file, t.name,
+                  tensor_type_info(t.type).name, says);
+}
+
 LinearResult make_plain(const LayerTensors& l) {
   PF_ASSIGN(const TensorInfo* t, l.required("weight"));
+  PF_TRY(codes_without_config(l, *t));
   PF_ASSIGN(TensorSource source, TensorSource::make(*t, l.n_out, l.n_in));
   return std::make_unique<TensorSource>(source);
 }

@@ -129,17 +129,19 @@ std::optional<QuantMethod> find_quant_method(std::string_view name) {
 }
 
 Result<WeightScheme> QuantConfig::scheme_of(std::string_view module) const {
-  for (const ModuleMatcher& m : skipped) {
-    PF_ASSIGN(const bool found, m.matches(module));
-    if (found) return WeightScheme();
-  }
-  for (const Rule& rule : rules) {
-    bool found = rule.all_linear;
-    for (const ModuleMatcher& m : rule.targets) {
-      PF_ASSIGN(const bool matched, m.matches(module));
-      found = found || matched;
+  const auto any_of = [&](const std::vector<ModuleMatcher>& list) -> Result<bool> {
+    for (const ModuleMatcher& m : list) {
+      const auto found = m.matches(module);
+      if (!found.ok()) return with_context(found.status(), where);
+      if (*found) return true;
     }
-    if (found) return rule.scheme;
+    return false;
+  };
+  PF_ASSIGN(const bool skip, any_of(skipped));
+  if (skip) return WeightScheme();
+  for (const Rule& rule : rules) {
+    PF_ASSIGN(const bool named, any_of(rule.targets));
+    if (named || rule.all_linear) return rule.scheme;
   }
   return scheme;
 }

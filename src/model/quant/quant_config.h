@@ -56,6 +56,7 @@ struct QuantConfig {
   };
   std::vector<Rule> rules;
   std::vector<ModuleMatcher> skipped;  // modules_to_not_convert, ignore: stay in --dtype
+  std::shared_ptr<PatternWork> work = std::make_shared<PatternWork>();  // of all matchers
 
   // module: "model.layers.0.self_attn.q_proj", "lm_head". Errors: a pattern that takes too long.
   Result<WeightScheme> scheme_of(std::string_view module) const;

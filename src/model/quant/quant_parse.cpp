@@ -35,7 +35,8 @@ std::string lower_case(std::string text) {
 }  // namespace
 
 Result<std::vector<ModuleMatcher>> parse_modules(const Json& object, std::string_view key,
-                                                 std::string_view where) {
+                                                 std::string_view where,
+                                                 const std::shared_ptr<PatternWork>& work) {
   std::vector<ModuleMatcher> out;
   const JsonFields f(object, where);
   const Json* list = f.get(key);
@@ -44,7 +45,7 @@ Result<std::vector<ModuleMatcher>> parse_modules(const Json& object, std::string
   if (list->size() > kMaxModules) return bad_data("{}: '{}' has too many entries", where, key);
   for (const Json& entry : *list) {
     if (!entry.is_string()) return f.wrong(key, "a list of names", entry);
-    auto matcher = ModuleMatcher::parse(entry.get<std::string>());
+    auto matcher = ModuleMatcher::parse(entry.get<std::string>(), work);
     if (!matcher.ok()) return with_context(matcher.status(), fmt::format("{}: {}", where, key));
     out.push_back(*std::move(matcher));
   }
@@ -67,7 +68,7 @@ Result<QuantConfig> parse_awq_config(const Json& object, std::string_view where)
   PF_ASSIGN(const bool zero_point, f.boolean("zero_point", true));
   if (!zero_point)
     return unsupported("{}: AWQ without zero points (zero_point false) is not supported", where);
-  PF_ASSIGN(c.skipped, parse_modules(object, "modules_to_not_convert", where));
+  PF_ASSIGN(c.skipped, parse_modules(object, "modules_to_not_convert", where, c.work));
   return c;
 }
 
@@ -95,7 +96,7 @@ Status gptq_dynamic(const JsonFields& f, std::string_view where, QuantConfig& c)
     const bool skip = pattern.starts_with("-:");
     if (skip || pattern.starts_with("+:")) pattern.remove_prefix(2);
     QuantConfig::Rule rule;
-    auto matcher = ModuleMatcher::parse(fmt::format("re:{}", pattern));
+    auto matcher = ModuleMatcher::parse(fmt::format("re:{}", pattern), c.work);
     if (!matcher.ok()) return with_context(matcher.status(), place);
     rule.targets.push_back(*std::move(matcher));
     if (!skip) {
@@ -128,9 +129,9 @@ Result<QuantConfig> parse_gptq_config(const Json& object, std::string_view where
   c.scheme.zeros_minus_one = format == "gptq";
   PF_TRY(gptq_dynamic(f, where, c));
   PF_ASSIGN(const bool head, f.boolean("lm_head", false));
-  PF_ASSIGN(c.skipped, parse_modules(object, "modules_to_not_convert", where));
+  PF_ASSIGN(c.skipped, parse_modules(object, "modules_to_not_convert", where, c.work));
   if (!head && c.rules.empty()) {
-    PF_ASSIGN(ModuleMatcher lm_head, ModuleMatcher::parse("lm_head"));
+    PF_ASSIGN(ModuleMatcher lm_head, ModuleMatcher::parse("lm_head", c.work));
     c.skipped.push_back(std::move(lm_head));
   }
   return c;
@@ -161,9 +162,9 @@ Result<QuantConfig> parse_fp8_config(const Json& object, std::string_view where)
     if (activations != "dynamic")
       return bad_data("{}: fp8 in blocks goes with dynamic activations only", where);
   }
-  PF_ASSIGN(c.skipped, parse_modules(object, "ignored_layers", where));
+  PF_ASSIGN(c.skipped, parse_modules(object, "ignored_layers", where, c.work));
   PF_ASSIGN(const std::vector<ModuleMatcher> more,
-            parse_modules(object, "modules_to_not_convert", where));
+            parse_modules(object, "modules_to_not_convert", where, c.work));
   c.skipped.insert(c.skipped.end(), more.begin(), more.end());
   return c;
 }
@@ -184,7 +185,7 @@ Result<QuantConfig> parse_bitsandbytes_config(const Json& object, std::string_vi
     return unsupported("{}: bnb_4bit_quant_type '{}' is not supported; known: nf4, fp4", where,
                        type);
   }
-  PF_ASSIGN(c.skipped, parse_modules(object, "llm_int8_skip_modules", where));
+  PF_ASSIGN(c.skipped, parse_modules(object, "llm_int8_skip_modules", where, c.work));
   return c;
 }
 

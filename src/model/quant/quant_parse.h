@@ -13,6 +13,7 @@ Result<QuantConfig> parse_bitsandbytes_config(const Json& object, std::string_vi
 
 // A list of names or patterns under `key`; absent: empty.
 Result<std::vector<ModuleMatcher>> parse_modules(const Json& object, std::string_view key,
-                                                 std::string_view where);
+                                                 std::string_view where,
+                                                 const std::shared_ptr<PatternWork>& work);
 
 }  // namespace pagefold

@@ -51,6 +51,18 @@ Status read_strategy(const JsonFields& w, const Json& weights, std::string_view 
   return ok_status();
 }
 
+// Whether g_idx says which group an input is in. true and false are old spellings of group and
+// null.
+Result<bool> act_order(const JsonFields& w, std::string_view where) {
+  const Json* order = w.get("actorder");
+  if (!order || order->is_boolean()) return order && order->get<bool>();
+  PF_ASSIGN(const std::string word, w.text("actorder", ""));
+  if (word == "group" || word == "dynamic") return true;
+  if (word == "weight" || word == "static") return false;
+  return unsupported("{}: actorder '{}' is not supported; known: group, weight, dynamic, static",
+                     where, word);
+}
+
 Result<WeightScheme> read_scheme(const Json& group, const std::string& outer,
                                  std::string_view where) {
   const JsonFields g(group, where);
@@ -61,7 +73,8 @@ Result<WeightScheme> read_scheme(const Json& group, const std::string& outer,
   if (!weights->is_object()) return g.wrong("weights", "an object", *weights);
   const JsonFields w(*weights, where);
   PF_ASSIGN(const std::string type, w.text("type", "int"));
-  PF_ASSIGN(s.layout, layout_of(format, type, g.get("input_activations") != nullptr, where));
+  PF_ASSIGN(const Json* inputs, g.object("input_activations"));
+  PF_ASSIGN(s.layout, layout_of(format, type, inputs != nullptr, where));
   PF_ASSIGN(const int64_t bits, w.integer("num_bits", 8));
   const bool four = bits == 4 && s.layout == WeightLayout::ct_packed;
   if (s.layout != WeightLayout::plain && bits != 8 && !four) {
@@ -71,16 +84,14 @@ Result<WeightScheme> read_scheme(const Json& group, const std::string& outer,
   s.bits = static_cast<int>(bits);
   PF_ASSIGN(s.symmetric, w.boolean("symmetric", true));
   PF_TRY(read_strategy(w, *weights, where, s));
-  // true and false are old spellings of group and null.
-  const Json* order = w.get("actorder");
-  s.act_order = order && ((order->is_string() && order->get<std::string>() == "group") ||
-                          (order->is_boolean() && order->get<bool>()));
-  s.int8_inputs = s.layout == WeightLayout::int8 && g.get("input_activations") != nullptr;
+  PF_ASSIGN(s.act_order, act_order(w, where));
+  s.int8_inputs = s.layout == WeightLayout::int8 && inputs != nullptr;
   return s;
 }
 
 // Class names stand for all linear layers; anything else names modules.
-Status read_targets(const Json& group, std::string_view where, QuantConfig::Rule& rule) {
+Status read_targets(const Json& group, std::string_view where,
+                    const std::shared_ptr<PatternWork>& work, QuantConfig::Rule& rule) {
   const JsonFields g(group, where);
   const Json* targets = g.get("targets");
   if (!targets || !targets->is_array())
@@ -88,19 +99,19 @@ Status read_targets(const Json& group, std::string_view where, QuantConfig::Rule
   for (const Json& t : *targets) {
     if (t.is_string() && t.get<std::string>() == "Linear") rule.all_linear = true;
   }
-  PF_ASSIGN(rule.targets, parse_modules(group, "targets", where));
+  PF_ASSIGN(rule.targets, parse_modules(group, "targets", where, work));
   return ok_status();
 }
 
 Status refuse_transforms(const JsonFields& f, std::string_view where) {
-  if (const Json* sparsity = f.get("sparsity_config"); sparsity && sparsity->is_object()) {
+  PF_ASSIGN(const Json* sparsity, f.object("sparsity_config"));
+  if (sparsity) {
     PF_ASSIGN(const std::string format, JsonFields(*sparsity, where).text("format", "dense"));
     if (format != "dense")
       return unsupported("{}: sparse weights (format '{}') are not supported", where, format);
   }
-  const Json* transform = f.get("transform_config");
-  if (transform && transform->is_object() && transform->contains("config_groups") &&
-      !(*transform)["config_groups"].empty())
+  PF_ASSIGN(const Json* transform, f.object("transform_config"));
+  if (transform && transform->contains("config_groups") && !(*transform)["config_groups"].empty())
     return unsupported("{}: transforms (transform_config) are not supported", where);
   return ok_status();
 }
@@ -112,7 +123,7 @@ Result<QuantConfig> parse_compressed_tensors_config(const Json& object, std::str
   QuantConfig c;
   PF_ASSIGN(const std::string format, f.text("format", ""));
   PF_TRY(refuse_transforms(f, where));
-  PF_ASSIGN(c.skipped, parse_modules(object, "ignore", where));
+  PF_ASSIGN(c.skipped, parse_modules(object, "ignore", where, c.work));
   const Json* groups = f.get("config_groups");
   if (!groups) return c;
   if (!groups->is_object() || groups->size() > 4096)
@@ -123,7 +134,7 @@ Result<QuantConfig> parse_compressed_tensors_config(const Json& object, std::str
     const std::string place = fmt::format("{}: config_groups.{}", where, name);
     if (!group.is_object()) return bad_data("{}: expected an object", place);
     QuantConfig::Rule rule;
-    PF_TRY(read_targets(group, place, rule));
+    PF_TRY(read_targets(group, place, c.work, rule));
     PF_ASSIGN(rule.scheme, read_scheme(group, format, place));
     (rule.all_linear ? classes : c.rules).push_back(std::move(rule));
   }

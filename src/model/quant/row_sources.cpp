@@ -194,7 +194,7 @@ LinearResult make_scaled_source(const LayerTensors& l) {
   PF_ASSIGN(const ScaleFacts facts, check_scales(*scales));
   PF_ASSIGN(ScaleGrid grid, scale_grid(l, *scales));
   PF_TRY(check_inputs(l));
-  PF_ASSIGN(const int group, packed_group(grid.block_in, l.n_in));
+  PF_ASSIGN(const int group, packed_group(l, grid.block_in));
   QuantSource q{.bits = 8,
                 .group = group,
                 .scale_f16 = facts.f16,
@@ -221,7 +221,7 @@ LinearResult make_ct_packed_source(const LayerTensors& l) {
   PF_ASSIGN(const ScaleFacts facts, check_scales(*scales));
   PF_ASSIGN(ScaleGrid grid, scale_grid(l, *scales));
   PF_TRY(check_inputs(l));
-  PF_ASSIGN(const int group, packed_group(grid.block_in, l.n_in));
+  PF_ASSIGN(const int group, packed_group(l, grid.block_in));
   PF_ASSIGN(std::vector<int32_t> order, ct_order(l, grid.block_in));
   const TensorInfo* zeros = nullptr;
   if (!l.scheme.symmetric) {
