@@ -142,6 +142,17 @@ def test_d05_prompts_are_never_cut():
         assert status == 400 and str(n) in message and "512" in message, answer
     answer = s.complete(tokens(s, 511))
     assert answer["usage"]["prompt_tokens"] == 511 and answer["usage"]["completion_tokens"] == 1, answer["usage"]
+    # Cut where that is asked for: the answer is that of the end alone, and the rest is counted.
+    ids = tokens(s, 600)
+    for most, left in ((100, 100), (-1, 504)):
+        answer = s.complete(ids, max_tokens=8, truncate_prompt_tokens=most)
+        assert answer["choices"] == s.complete(ids[-left:], max_tokens=8)["choices"]
+        assert answer["usage"]["prompt_tokens"] == left, answer["usage"]
+        assert answer["usage"]["prompt_tokens_details"]["dropped_tokens"] == 600 - left, answer["usage"]
+    message = [{"role": "user", "content": "ships " * 700}]
+    status, answer = s.post(CHAT, {"messages": message, "max_tokens": 4, "truncate_prompt_tokens": 64})
+    assert status == 200 and answer["usage"]["prompt_tokens"] == 64, answer
+    assert "dropped_tokens" not in s.complete("x", max_tokens=1)["usage"]["prompt_tokens_details"]
     status, answer = s.post("/v1/completions", {"prompt": tokens(s, 500), "max_tokens": 13})
     assert status == 400 and all(n in answer["error"]["message"] for n in ("500", "512", "at most 12")), answer
     canary.check()
@@ -199,6 +210,9 @@ def test_d17_d18_d21_absurd_wishes_cost_nothing():
     # A bias is cut to 100, as its documentation says.
     assert s.post(CHAT, hi | {"max_tokens": 2, "logit_bias": {"1": 1e308}})[0] == 200
     # Depth 100 works or is refused.
+    schema = '{"type":"array","items":' * 100 + "true" + "}" * 100
+    assert s.post(CHAT, ('{"messages":[{"role":"user","content":"x"}],"max_tokens":3,"guided_json":' + schema + "}").encode())[0] == 400
+    assert s.post(CHAT, hi | {"max_tokens": 3, "guided_json": schema})[0] in (200, 400)
     for more in ({"guided_regex": "(" * 100 + "a" + ")" * 100},
                  {"guided_grammar": "root ::= " + "(" * 100 + '"a"' + ")" * 100}):
         status, _ = s.post(CHAT, hi | more | {"max_tokens": 3})
