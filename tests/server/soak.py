@@ -52,17 +52,16 @@ class Soak:
         return answer["choices"][0]["text"] if status == 200 else status
 
     def warm(self):
-        """The largest steps there can be, under every policy: what a step works in is taken when it is first needed, and
-        a load that reaches it by chance in minute 20 would look like a leak."""
-        for length in (64, 130, 600):
-            for kv in POLICIES:
-                asks = [{"prompt": [5 + (i + 7 * j) % 977 for j in range(length)], "max_tokens": 20, "ignore_eos": True,
-                         "kv": kv} for i in range(8)]
-                threads = [threading.Thread(target=self.ask, args=(a,)) for a in asks]
-                for t in threads:
-                    t.start()
-                for t in threads:
-                    t.join()
+        """The largest steps there can be: what a step works in is taken when it is first needed, and a load that gets there
+        by chance in minute 20 would look like a leak."""
+        for length, kv in [(n, kv) for n in (64, 130, 600) for kv in (POLICIES[0], POLICIES[2], POLICIES[8])]:
+            asks = [{"prompt": [5 + (i + 7 * j) % 977 for j in range(length)], "max_tokens": 8, "ignore_eos": True, "kv": kv}
+                    for i in range(8 if length < 600 else 2)]
+            threads = [threading.Thread(target=self.ask, args=(a,)) for a in asks]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
 
     def count(self, what):
         with self.lock:
