@@ -1,6 +1,6 @@
 """Faults of servers that run short (D01 to D05, D07, D17, D18, D21), and many requests on a small pool.
 
-Short by default. PAGEFOLD_LONG_TESTS=1 sends the full 1,000 requests:
+Short by default. PAGEFOLD_LONG_TESTS=1 sends the full 1,000 requests (or PAGEFOLD_LONG_REQUESTS):
   PAGEFOLD_LONG_TESTS=1 python tests/server/pressure_test.py --model MODEL test_many_requests_on_a_pool_for_four
 """
 
@@ -17,6 +17,7 @@ import harness  # noqa: E402
 from harness import until  # noqa: E402
 
 LONG = os.environ.get("PAGEFOLD_LONG_TESTS", "") not in ("", "0")
+MANY = int(os.environ.get("PAGEFOLD_LONG_REQUESTS", "1000"))
 CANARY = "The capital of France is"
 CHAT = "/v1/chat/completions"
 _roomy = None
@@ -86,7 +87,7 @@ def test_d01_d02_pauses_are_counted_named_and_change_nothing():
 
 def test_many_requests_on_a_pool_for_four():
     """D03 and acceptance 3: requests of 1 to 200 tokens, 8 at a time, a pool for 4 of the longest, compression on and off."""
-    n, longest = (1000, 200) if LONG else (14, 96)
+    n, longest = (MANY, 200) if LONG else (14, 96)
     dice = random.Random(3)
     base = tokens(roomy(), 200)
     # Prompt and answer together have 1 to 200 tokens; one at least is a prompt's.
