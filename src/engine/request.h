@@ -26,8 +26,8 @@ struct Request {
   // From this token on the prompt is a chat template's suffix, which policies with an observation
   // window leave out of it. 0: there is none.
   int64_t suffix_begin = 0;
-  SamplingOptions
-      sampling;  // stop strings are matched by `watch` and, for the text, by the front end
+  // Stop strings are matched by `watch` and, for the text, by the front end.
+  SamplingOptions sampling;
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
   // The tokens around a thought, -1: the model has none; and those that may follow it as blank
