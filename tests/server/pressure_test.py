@@ -109,6 +109,10 @@ def test_many_requests_on_a_pool_for_four():
 
             with concurrent.futures.ThreadPoolExecutor(8) as crowd:
                 answers = list(crowd.map(one, asks))
+            if LONG:
+                print(kv["policy"], {code: sum(s == code for s, _, _ in answers) for code in {s for s, _, _ in answers}},
+                      f"longest {max(took for _, _, took in answers):.1f} s,",
+                      f"{s.metric('vllm:num_preemptions_total'):.0f} pauses", flush=True)
             assert {status for status, _, _ in answers} <= {200, 429, 503}
             assert max(took for _, _, took in answers) < 60
             assert sum(status == 200 for status, _, _ in answers) > n / 2
