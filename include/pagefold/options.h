@@ -33,6 +33,12 @@ struct SamplingOptions {
   // Added to the logits of these token ids; values are clamped to [-100, 100]. -100 bans in
   // practice.
   std::vector<std::pair<int32_t, float>> logit_bias;
+  // Only these token ids can be chosen; empty: all. An end token that is not among them never
+  // comes.
+  std::vector<int32_t> allowed_token_ids;
+  // Runs of token ids that the answer does not contain: the last id of one is banned where the
+  // generated tokens end with those before it, unless nothing else could come. None is empty.
+  std::vector<std::vector<int32_t>> bad_words;
   // The stream of random numbers. Absent: the engine draws one and reports nothing; the answer is
   // then not repeatable.
   std::optional<uint64_t> seed;

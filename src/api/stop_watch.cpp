@@ -33,7 +33,7 @@ bool StopWatch::ends_with(int32_t token) {
 }
 
 void watch_for_stop(const Tokenizer& tokenizer, const StreamDecoder::Options& options, Request& r) {
-  if (options.stop.empty() || r.kv.count("session") == 0) return;
+  if (options.stop.empty()) return;
   r.watch = std::make_shared<StopWatch>(tokenizer, options);
 }
 

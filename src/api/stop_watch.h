@@ -1,5 +1,6 @@
-// Finds the stop strings of a request whose session goes on afterwards: the tokens of the text
-// before the match are kept, those that make the match (or begin in it) are not.
+// Finds the stop strings of a request on the engine's thread, so that the answer, its cache and its
+// usage end with the same token whatever the front end is doing. A session goes on behind the
+// tokens of the text before the match; those that make the match (or begin in it) are dropped.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class StopWatch final : public AnswerWatch {
   int64_t shown_ = 0;
 };
 
-// Sets r.watch if the request has a session and stop strings.
+// Sets r.watch if there are stop strings.
 void watch_for_stop(const Tokenizer& tokenizer, const StreamDecoder::Options& options, Request& r);
 
 }  // namespace pagefold

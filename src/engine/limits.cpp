@@ -1,6 +1,7 @@
 #include "engine/limits.h"
 
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "kv/words.h"
@@ -95,19 +96,23 @@ Status check_stop_strings(const SamplingOptions& o) {
   return ok_status();
 }
 
+Status check_id(std::string_view field, int32_t id, int64_t vocab_size) {
+  if (id >= 0 && id < vocab_size) return ok_status();
+  return bad_input("{}: token {} is outside the vocabulary of {} tokens", field, id, vocab_size);
+}
+
 Status check_ids(const SamplingOptions& o, int64_t vocab_size) {
   for (const auto& [id, bias] : o.logit_bias) {
-    if (id < 0 || id >= vocab_size) {
-      return bad_input("logit_bias: token {} is outside the vocabulary of {} tokens", id,
-                       vocab_size);
-    }
+    PF_TRY(check_id("logit_bias", id, vocab_size));
     if (std::isnan(bias)) return bad_input("logit_bias: the bias of token {} is not a number", id);
   }
-  for (const int32_t id : o.stop_token_ids) {
-    if (id < 0 || id >= vocab_size) {
-      return bad_input("stop_token_ids: token {} is outside the vocabulary of {} tokens", id,
-                       vocab_size);
-    }
+  for (const int32_t id : o.stop_token_ids) PF_TRY(check_id("stop_token_ids", id, vocab_size));
+  for (const int32_t id : o.allowed_token_ids) {
+    PF_TRY(check_id("allowed_token_ids", id, vocab_size));
+  }
+  for (const auto& word : o.bad_words) {
+    if (word.empty()) return bad_input("bad_words: a word has no token");
+    for (const int32_t id : word) PF_TRY(check_id("bad_words", id, vocab_size));
   }
   return ok_status();
 }

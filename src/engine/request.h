@@ -26,7 +26,8 @@ struct Request {
   // From this token on the prompt is a chat template's suffix, which policies with an observation
   // window leave out of it. 0: there is none.
   int64_t suffix_begin = 0;
-  SamplingOptions sampling;  // stop strings are matched by the front end, which then cancels
+  // Stop strings are matched by `watch` and, for the text, by the front end.
+  SamplingOptions sampling;
   std::vector<int32_t> eos_token_ids;
   KvOptions kv;
   // The tokens around a thought, -1: the model has none; and those that may follow it as blank
@@ -37,7 +38,7 @@ struct Request {
   };
   Thinking thinking;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
-  // Where stop strings end the answer, for requests with a session; null: the front end cancels.
+  // Where stop strings end the answer; null: the front end finds them and cancels.
   std::shared_ptr<AnswerWatch> watch;
   // What the answer must match; null: anything. Its vocabulary is the model's.
   std::shared_ptr<TokenGrammar> grammar;

@@ -46,10 +46,17 @@ int32_t Sampler::sample(const Context& context, const float* logits) {
   const int32_t model_best = argmax(logits, vocab_);
   if (model_best < 0) return -1;
   const float* x = adjust(context, logits);
-  const int32_t best = x == logits ? model_best : argmax(x, vocab_);
-  if (best < 0 && context.allowed != nullptr) return kNothingAllowed;
-  if (best < 0) return model_best;  // everything is banned: the model's own choice
   const SamplingOptions& o = context.options;
+  int32_t best = x == logits ? model_best : argmax(x, vocab_);
+  if (best < 0 && context.allowed != nullptr) return kNothingAllowed;
+  if (best < 0 && !o.allowed_token_ids.empty()) {  // the other bans give way to the list
+    std::copy_n(logits, vocab_, adjusted_.begin());
+    keep_only(o.allowed_token_ids);
+    best = argmax(x, vocab_);
+    return best < 0 ? o.allowed_token_ids.front() : best;
+  }
+  if (best < 0) return model_best;  // everything is banned: the model's own choice
+  if (!o.bad_words.empty()) best = ban_words(context, best);
   const float best_logit = x[best];
   if (o.temperature < kGreedyTemperature || std::isinf(best_logit)) return best;
   const auto index =
@@ -63,7 +70,10 @@ const float* Sampler::adjust(const Context& context, const float* logits) {
       o.repetition_penalty != 1.0f || o.presence_penalty != 0.0f || o.frequency_penalty != 0.0f;
   const auto generated = static_cast<int64_t>(context.tokens.size()) - context.n_prompt;
   const bool ban = generated < o.min_tokens;
-  if (!penalties && o.logit_bias.empty() && !ban && context.allowed == nullptr) return logits;
+  if (!penalties && o.logit_bias.empty() && !ban && context.allowed == nullptr &&
+      o.allowed_token_ids.empty() && o.bad_words.empty()) {
+    return logits;
+  }
 
   std::copy_n(logits, vocab_, adjusted_.begin());
   if (penalties) penalise(context);
@@ -79,12 +89,42 @@ const float* Sampler::adjust(const Context& context, const float* logits) {
       }
     }
   }
+  if (!o.allowed_token_ids.empty()) keep_only(o.allowed_token_ids);
   if (context.allowed != nullptr) {
     for (size_t i = 0; i < vocab_; ++i) {
       if (((context.allowed[i / 32] >> (i % 32)) & 1) == 0) adjusted_[i] = kMinusInf;
     }
   }
   return adjusted_.data();
+}
+
+void Sampler::keep_only(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) seen_[static_cast<size_t>(id)] = 1;
+  for (size_t i = 0; i < vocab_; ++i) {
+    if (seen_[i] == 0) adjusted_[i] = kMinusInf;
+    seen_[i] = 0;
+  }
+}
+
+// The best token that completes no bad word; `best` with all of them back when there is none.
+int32_t Sampler::ban_words(const Context& context, int32_t best) {
+  const auto answer = context.tokens.subspan(static_cast<size_t>(context.n_prompt));
+  banned_.clear();
+  for (const std::vector<int32_t>& word : context.options.bad_words) {
+    const size_t before = word.size() - 1;
+    if (answer.size() < before ||
+        !std::equal(word.begin(), word.end() - 1, answer.end() - static_cast<int64_t>(before))) {
+      continue;
+    }
+    float& x = adjusted_[static_cast<size_t>(word.back())];
+    if (x > kMinusInf) banned_.emplace_back(word.back(), x);
+    x = kMinusInf;
+  }
+  if (banned_.empty()) return best;
+  const int32_t left = argmax(adjusted_.data(), vocab_);
+  if (left >= 0) return left;
+  for (const auto& [id, x] : banned_) adjusted_[static_cast<size_t>(id)] = x;
+  return best;
 }
 
 void Sampler::penalise(const Context& context) {

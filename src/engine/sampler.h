@@ -1,9 +1,11 @@
-// From logits to a token. Order, as in vLLM: penalties, bias, ban of end tokens (min_tokens) and of
-// what the grammar does not allow, temperature, min_p, top_k, top_p, draw.
+// From logits to a token. Order, as in vLLM: penalties, bias, ban of end tokens (min_tokens), of
+// what allowed_token_ids and the grammar do not allow, and of bad words; temperature, min_p, top_k,
+// top_p, draw.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/request.h"
@@ -45,6 +47,8 @@ class Sampler {
   };
   const float* adjust(const Context& context, const float* logits);
   void penalise(const Context& context);
+  void keep_only(std::span<const int32_t> ids);
+  int32_t ban_words(const Context& context, int32_t best);
   int32_t draw(const SamplingOptions& options, const float* logits, float best, double u);
   struct Bucket {
     int64_t count = 0;
@@ -61,6 +65,7 @@ class Sampler {
   std::vector<uint8_t> seen_;    // [vocab] in prompt or output; all 0 between calls
   std::vector<Bucket> buckets_;
   std::vector<Candidate> candidates_;
+  std::vector<std::pair<int32_t, float>> banned_;  // by bad words, with the logits they had
 };
 
 // Log-probabilities of the model's own distribution, before penalties, bias and temperature (vLLM's

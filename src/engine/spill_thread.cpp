@@ -1,8 +1,17 @@
 #include "engine/spill_thread.h"
 
+#include <chrono>
 #include <utility>
 
+#include "base/system.h"
+
 namespace pagefold {
+namespace {
+
+// Without a task for so long, the buffers of those before are free, and not wanted soon.
+constexpr std::chrono::milliseconds kRest{200};
+
+}  // namespace
 
 SpillThread::SpillThread(uint64_t most_held) : most_held_(most_held) {
   thread_ = std::thread([this] { loop(); });
@@ -30,9 +39,20 @@ void SpillThread::post(uint64_t held, std::function<void()> task) {
 
 void SpillThread::loop() {
   std::unique_lock lock(mutex_);
+  const auto wanted = [&] { return closed_ || !tasks_.empty(); };
+  bool worked = false;  // since memory was given back
   for (;;) {
-    changed_.wait(lock, [&] { return closed_ || !tasks_.empty(); });
+    if (!worked) {
+      changed_.wait(lock, wanted);
+    } else if (!changed_.wait_for(lock, kRest, wanted)) {
+      lock.unlock();
+      return_free_memory();
+      lock.lock();
+      worked = false;
+      continue;
+    }
     if (tasks_.empty()) return;
+    worked = true;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();

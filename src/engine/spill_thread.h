@@ -23,7 +23,8 @@ class SpillThread {
   ~SpillThread();  // after everything that was posted
 
   // held: bytes of memory that the task keeps until it is done; 0: never waits. Tasks must not
-  // throw.
+  // throw. When there is nothing more to do, what the allocator keeps of their buffers goes back to
+  // the operating system: a pause holds many times the memory of a step.
   void post(uint64_t held, std::function<void()> task);
 
  private:

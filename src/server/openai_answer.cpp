@@ -213,7 +213,11 @@ void AnswerJob::fail(const ApiError& error) {
 
 UsageTotals AnswerJob::usage() const {
   UsageTotals u;
-  for (const Prompt& p : request_.prompts) u.prompt_tokens += static_cast<int64_t>(p.tokens.size());
+  if (request_.truncate) u.dropped_tokens = 0;
+  for (const Prompt& p : request_.prompts) {
+    u.prompt_tokens += static_cast<int64_t>(p.tokens.size());
+    if (u.dropped_tokens) *u.dropped_tokens += p.dropped;
+  }
   for (const Slot& s : slots_) {
     u.completion_tokens += s.choice.completion_tokens();
     if (s.done) u.add(s.generation->result());

@@ -254,8 +254,9 @@ std::optional<KeepWish> read_wish(FieldReader& fields, const ApiModel& model, co
 
 }  // namespace
 
-void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
-                       bool& continues, const KvOptions* kv) {
+void read_conversation(FieldReader& fields, const ApiModel& model,
+                       const ConversationOptions& wanted, Prompt& out, bool& continues) {
+  const KvOptions* kv = wanted.kv;
   bool add_special = false;  // the template writes the beginning of the text itself
   fields.read("add_special_tokens", add_special);
   Json context = read_context(fields, model, continues);
@@ -275,7 +276,7 @@ void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit,
   ChatPromptOptions options{.continues = continues,
                             .add_special = add_special,
                             .find_suffix = model.compresses || fields.find("kv") != nullptr,
-                            .limit = limit};
+                            .limit = wanted.limit};
   if (keep) options.keep = &*keep;
   options.first_index = static_cast<int64_t>(context["messages"].size()) - n_sent;
   if (told) options.tools_index = 0;
@@ -288,6 +289,7 @@ void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit,
   }
   out.tokens = std::move(prompt->tokens);
   out.suffix_begin = prompt->suffix_begin;
+  if (wanted.truncate) truncate_prompt(*wanted.truncate, out, prompt->keep);
   out.keep = spans_text(prompt->keep);
 }
 

@@ -72,25 +72,49 @@ std::optional<AnswerShape> read_shape(FieldReader& fields, std::string_view name
                          : rules_shape(value.get<std::string>());
 }
 
+// The schema of a response_format, wherever other servers and clients have it: OpenAI inside
+// "json_schema", llama.cpp as "schema", text-generation-inference (and the client of the Hugging
+// Face hub) as "value". A member that would be passed over is refused: the client counts on it.
+const Json* find_schema(FieldReader& fields, std::string_view name, const Json& format) {
+  const Json* schema = nullptr;
+  for (const auto& [key, value] : format.items()) {
+    if (key == "type" || value.is_null()) continue;
+    const bool holder = key == "json_schema";
+    if (!holder && key != "schema" && key != "value") {
+      fields.fail(name, "members are \"type\" and \"json_schema\" alone");
+      return nullptr;
+    }
+    if (schema != nullptr || (holder && (!value.is_object() || !value.contains("schema")))) {
+      fields.fail(name, schema != nullptr
+                            ? "one schema is enough"
+                            : "\"json_schema\" must be an object with \"schema\" in it");
+      return nullptr;
+    }
+    schema = holder ? &value["schema"] : &value;
+  }
+  return schema;
+}
+
 void read_response_format(FieldReader& fields, std::vector<Wanted>& out) {
   constexpr std::string_view kName = "response_format";
   const Json* format = fields.find_object(kName);
   if (format == nullptr) return;
   const auto type = format->find("type");
   if (type != format->end() && *type == Json("text")) return;
-  if (type != format->end() && *type == Json("json_object")) {
-    out.push_back({std::string(kName), json_object_shape()});
-    return;
-  }
-  if (type == format->end() || *type != Json("json_schema")) {
+  const bool any = type != format->end() && *type == Json("json_object");
+  if (type == format->end() || (!any && *type != Json("json_schema"))) {
     return fields.fail(kName, "\"type\" must be \"text\", \"json_object\" or \"json_schema\"");
   }
-  const auto holder = format->find("json_schema");
-  if (holder == format->end() || !holder->is_object() || !holder->contains("schema")) {
+  const Json* given = find_schema(fields, kName, *format);
+  if (!fields.ok()) return;
+  if (given == nullptr && !any) {
     return fields.fail(kName, "\"json_schema\" must be an object with \"schema\" in it");
   }
-  auto schema = read_schema(fields, kName, (*holder)["schema"]);
-  if (schema) out.push_back({std::string(kName), json_schema_shape(*std::move(schema))});
+  if (given == nullptr) {
+    out.push_back({std::string(kName), json_object_shape()});
+  } else if (auto schema = read_schema(fields, kName, *given)) {
+    out.push_back({std::string(kName), json_schema_shape(*std::move(schema))});
+  }
 }
 
 void read_structured_outputs(FieldReader& fields, std::vector<Wanted>& out) {
@@ -106,6 +130,10 @@ void read_structured_outputs(FieldReader& fields, std::vector<Wanted>& out) {
       }
     } else if (key == "structural_tag" || key == "whitespace_pattern") {
       return fields.fail(kName, fmt::format("\"{}\" is not supported", key));
+    } else if (!key.starts_with("disable_") && !key.starts_with("_")) {  // vLLM: of its back ends
+      return fields.fail(kName,
+                         "members are \"json\", \"regex\", \"choice\", \"grammar\" and "
+                         "\"json_object\"");
     }
   }
 }

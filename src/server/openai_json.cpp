@@ -163,9 +163,12 @@ void append_usage(std::string& out, const UsageTotals& u, bool with_kv) {
                  R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{})",
                  u.prompt_tokens, u.completion_tokens, u.prompt_tokens + u.completion_tokens);
   if (with_kv) {
-    fmt::format_to(std::back_inserter(out),
-                   R"(,"prompt_tokens_details":{{"cached_tokens":{}}},"kv":{})", u.cached_tokens,
-                   kv_usage_json(u.kv));
+    fmt::format_to(std::back_inserter(out), R"(,"prompt_tokens_details":{{"cached_tokens":{})",
+                   u.cached_tokens);
+    if (u.dropped_tokens) {
+      fmt::format_to(std::back_inserter(out), R"(,"dropped_tokens":{})", *u.dropped_tokens);
+    }
+    fmt::format_to(std::back_inserter(out), R"(}},"kv":{})", kv_usage_json(u.kv));
   }
   out += '}';
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,7 +45,8 @@ void append_prompt_logprobs(std::string& out, const TokenNames& names,
 
 struct UsageTotals {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
-  KvUsage kv;  // sums over the answers of a request
+  std::optional<int64_t> dropped_tokens;  // shown where truncation was asked for
+  KvUsage kv;                             // sums over the answers of a request
   bool first = true;
   void add(const GenerationResult& result);  // cache figures only
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "server/field_reader.h"
 
@@ -10,12 +12,20 @@ namespace {
 
 constexpr size_t kMaxFields = 256;
 
+void take_end(const ApiModel& model, const CompletionRequest& request, Prompt& p) {
+  if (!request.truncate) return;
+  std::vector<KeepSpan> none;
+  truncate_prompt(*request.truncate, p, none);
+  if (p.dropped > 0) p.text = model.tokenizer->decode(p.tokens, false);
+}
+
 // A prompt as text, encoded as the model wants the beginning of a text. Special tokens written in
 // it become their ids: a raw prompt is under the client's control anyway (it could send ids).
 void add_text_prompt(FieldReader& fields, const ApiModel& model, bool add_special,
                      const std::string& text, CompletionRequest& out) {
-  Prompt p{.tokens = model.tokenizer->encode_up_to(text, add_special, true, model.prompt_limit()),
-           .text = text};
+  const size_t limit = out.truncate ? SIZE_MAX : model.prompt_limit();
+  Prompt p{.tokens = model.tokenizer->encode_up_to(text, add_special, true, limit), .text = text};
+  take_end(model, out, p);
   if (p.tokens.empty()) {
     return fields.fail("prompt", "an empty prompt has no token to start from; give some text");
   }
@@ -28,6 +38,7 @@ void add_token_prompt(FieldReader& fields, const ApiModel& model, const Json& id
   if (ids.empty()) return fields.fail("prompt", "a list of token ids must not be empty");
   read_token_ids(fields, "prompt", ids, model, p.tokens);
   if (!fields.ok()) return;
+  take_end(model, out, p);
   if (out.echo) p.text = model.tokenizer->decode(p.tokens, out.sampling.skip_special_tokens);
   out.prompts.push_back(std::move(p));
 }
@@ -110,6 +121,19 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
   return m;
 }
 
+void truncate_prompt(int64_t most, Prompt& prompt, std::vector<KeepSpan>& keep) {
+  const auto n = static_cast<int64_t>(prompt.tokens.size());
+  if (n <= most) return;
+  prompt.dropped = n - most;
+  prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + prompt.dropped);
+  prompt.suffix_begin = std::max<int64_t>(0, prompt.suffix_begin - prompt.dropped);
+  for (KeepSpan& span : keep) {
+    span.begin = std::max<int64_t>(0, span.begin - prompt.dropped);
+    span.end -= prompt.dropped;
+  }
+  std::erase_if(keep, [](const KeepSpan& span) { return span.end <= 0; });
+}
+
 std::optional<ApiError> parse_body(std::string_view text, Json& out) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return ApiError{
@@ -176,7 +200,9 @@ std::optional<ApiError> parse_chat(const Json& body, const ApiModel& model,
   Prompt prompt;
   bool continues = false;
   if (fields.ok()) {
-    read_conversation(fields, model, model.prompt_limit(), prompt, continues, &out.kv);
+    read_conversation(fields, model,
+                      {out.truncate ? SIZE_MAX : model.prompt_limit(), &out.kv, out.truncate},
+                      prompt, continues);
   }
   out.kv.erase("keep");  // it is the prompt's now
   out.at_text_start = !continues;
@@ -196,7 +222,7 @@ std::optional<ApiError> parse_tokenize(const Json& body, const ApiModel& model,
   if (fields.find("messages") != nullptr) {
     Prompt prompt;
     bool continues = false;
-    read_conversation(fields, model, SIZE_MAX, prompt, continues);
+    read_conversation(fields, model, {}, prompt, continues);
     out.tokens = std::move(prompt.tokens);
   } else {
     bool add_special = true;

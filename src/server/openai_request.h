@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/grammar_store.h"
+#include "api/keep_words.h"
 #include "api/loaded_model.h"
 #include "api/special_pieces.h"
 #include "base/json.h"
@@ -54,12 +55,15 @@ ApiModel make_api_model(const LoadedModel& model, int64_t max_model_len,
 inline constexpr int64_t kMaxChoices = 128;
 inline constexpr int64_t kMaxLogprobs = 20;
 inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxBadWords = 128;
+inline constexpr int64_t kDefaultMaxTokens = 16;  // of a completion
 
 struct Prompt {
   std::vector<int32_t> tokens;
   std::string text;          // what echo shows
   int64_t suffix_begin = 0;  // see Request
   std::string keep;          // "0:32": tokens that compression keeps; empty: none
+  int64_t dropped = 0;       // tokens that stood in front of these (truncate_prompt_tokens)
 };
 
 struct CompletionRequest {
@@ -69,7 +73,8 @@ struct CompletionRequest {
   int64_t n = 1;                // choices of prompt p have the indices p*n .. p*n + n - 1
   SamplingOptions sampling;     // choice i of a prompt uses seed + i
   KvOptions kv;
-  std::string cache_salt;  // see Request
+  std::string cache_salt;           // see Request
+  std::optional<int64_t> truncate;  // only the last tokens of a prompt are taken, at most so many
   bool stream = false, include_usage = false, continuous_usage = false;
   bool echo = false;
   bool echo_logprobs = false;  // the prompt is scored only for the echo
@@ -112,9 +117,15 @@ void read_token_ids(FieldReader& fields, std::string_view name, const Json& valu
 // max_tokens against the room that the prompts leave.
 void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest& request);
 // messages, tools, template switches -> one prompt.
-// limit: see ChatPromptOptions. kv: `keep` of it becomes Prompt::keep; null: nothing does.
-void read_conversation(FieldReader& fields, const ApiModel& model, size_t limit, Prompt& out,
-                       bool& continues_message, const KvOptions* kv = nullptr);
+struct ConversationOptions {
+  size_t limit = SIZE_MAX;          // see ChatPromptOptions
+  const KvOptions* kv = nullptr;    // `keep` of it becomes Prompt::keep; null: nothing does
+  std::optional<int64_t> truncate;  // see CompletionRequest
+};
+void read_conversation(FieldReader& fields, const ApiModel& model,
+                       const ConversationOptions& options, Prompt& out, bool& continues_message);
+// Takes tokens off the front of a prompt until `most` are left; keep: spans of it, moved with it.
+void truncate_prompt(int64_t most, Prompt& prompt, std::vector<KeepSpan>& keep);
 // `keep` of a request without messages: spans alone.
 void read_keep(FieldReader& fields, CompletionRequest& request);
 

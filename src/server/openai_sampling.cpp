@@ -75,6 +75,48 @@ void read_logit_bias(FieldReader& fields, const ApiModel& model, SamplingOptions
   }
 }
 
+void read_id_list(FieldReader& fields, std::string_view name, const ApiModel& model,
+                  std::vector<int32_t>& out) {
+  const Json* ids = fields.find_array(name);
+  if (ids == nullptr) return;
+  if (ids->size() > static_cast<size_t>(model.tokenizer->vocab_size())) {
+    return fields.fail(name, "more entries than the vocabulary has tokens");
+  }
+  read_token_ids(fields, name, *ids, model, out);
+}
+
+void read_allowed(FieldReader& fields, const ApiModel& model, SamplingOptions& out) {
+  read_id_list(fields, "allowed_token_ids", model, out.allowed_token_ids);
+  const Json* ids = fields.find("allowed_token_ids");
+  if (ids != nullptr && ids->empty()) {
+    fields.fail("allowed_token_ids", "must not be empty; leave it out to allow all");
+  }
+}
+
+// A word is banned as it is written and as it follows a space, whatever tokens the two have.
+void read_bad_words(FieldReader& fields, const ApiModel& model, SamplingOptions& out) {
+  const Json* words = fields.find_array("bad_words");
+  if (words == nullptr) return;
+  if (words->size() > kMaxBadWords) {
+    return fields.fail("bad_words", fmt::format("at most {} are accepted", kMaxBadWords));
+  }
+  for (const Json& item : *words) {
+    if (!item.is_string()) {
+      return fields.fail(
+          "bad_words", fmt::format("expected an array of strings, got {} in it", json_kind(item)));
+    }
+    const auto& word = item.get_ref<const std::string&>();
+    if (word.empty() || word.size() > 256) {
+      return fields.fail("bad_words", "a word has 1 to 256 bytes");
+    }
+    const std::string other = word.front() == ' ' ? word.substr(1) : " " + word;
+    for (const std::string& text : {word, other}) {
+      auto ids = model.tokenizer->encode(text, false, false);
+      if (!ids.empty()) out.bad_words.push_back(std::move(ids));
+    }
+  }
+}
+
 // Completions: "logprobs" is the number. Chat: "logprobs" switches, "top_logprobs" is the number.
 void read_logprobs(FieldReader& fields, bool chat, SamplingOptions& out) {
   std::optional<int64_t> top, prompt;
@@ -107,6 +149,18 @@ void read_max_tokens(FieldReader& fields, CompletionRequest& out) {
   if (max_tokens && out.sampling.min_tokens > *max_tokens) {
     fields.fail("min_tokens", "must not be above max_tokens");
   }
+}
+
+// -1: what the context leaves beside the answer.
+void read_truncation(FieldReader& fields, const ApiModel& model, CompletionRequest& out) {
+  std::optional<int64_t> most;
+  fields.read("truncate_prompt_tokens", most, -1, model.max_model_len - 1);
+  if (!most) return;
+  if (*most == 0) return fields.fail("truncate_prompt_tokens", "must be -1 or at least 1");
+  const int64_t answer = out.sampling.max_tokens.value_or(kDefaultMaxTokens);
+  out.truncate =
+      *most > 0 ? *most
+                : std::max<int64_t>(1, model.max_model_len - std::min(answer, model.max_model_len));
 }
 
 }  // namespace
@@ -143,9 +197,9 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
   read_stop(fields, s);
   read_logit_bias(fields, model, s);
   read_logprobs(fields, out.chat, s);
-  if (const Json* ids = fields.find_array("stop_token_ids")) {
-    read_token_ids(fields, "stop_token_ids", *ids, model, s.stop_token_ids);
-  }
+  read_id_list(fields, "stop_token_ids", model, s.stop_token_ids);
+  read_allowed(fields, model, s);
+  read_bad_words(fields, model, s);
   fields.read("ignore_eos", s.ignore_eos);
   fields.read("include_stop_str_in_output", s.include_stop_str_in_output);
   fields.read("skip_special_tokens", s.skip_special_tokens);
@@ -153,6 +207,7 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
   fields.read("return_token_ids", out.return_token_ids);
   fields.read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   read_max_tokens(fields, out);
+  read_truncation(fields, model, out);
   read_kv(fields, out.kv);
   if (const Json* salt = fields.find_string("cache_salt")) {
     out.cache_salt = salt->get_ref<const std::string&>();
@@ -163,8 +218,7 @@ void read_sampling(FieldReader& fields, const ApiModel& model, CompletionRequest
   int64_t best_of = out.n;
   fields.read("best_of", best_of, 1, kMaxChoices);
   if (best_of != out.n) fields.fail("best_of", "not supported by this server; use n");
-  fields.refuse({"allowed_token_ids", "bad_words", "logits_processors", "use_beam_search",
-                 "truncate_prompt_tokens", "prompt_embeds", "lora_request"});
+  fields.refuse({"logits_processors", "use_beam_search", "prompt_embeds", "lora_request"});
   fields.ignore({"user", "metadata", "store", "service_tier", "priority", "request_id",
                  "spaces_between_special_tokens", "safety_identifier", "prompt_cache_key"});
 }
@@ -221,7 +275,7 @@ void check_lengths(FieldReader& fields, const ApiModel& model, CompletionRequest
   if (!max_tokens) {
     // Completions stop after 16 tokens, chat at the model's own wish or the end of the context.
     if (!request.chat) {
-      max_tokens = std::min<int64_t>(16, room);
+      max_tokens = std::min(kDefaultMaxTokens, room);
     } else if (model.defaults.max_new_tokens) {
       max_tokens = std::clamp<int64_t>(*model.defaults.max_new_tokens, 1, room);
     }

@@ -143,6 +143,15 @@ TEST(Limits, TokenIdsAndStrings) {
        [](Request& r) {
          r.sampling.stop_token_ids = {0, 50};
        }},
+      {"allowed_token_ids: token 50 is",
+       [](Request& r) {
+         r.sampling.allowed_token_ids = {0, 50};
+       }},
+      {"bad_words: token -1 is",
+       [](Request& r) {
+         r.sampling.bad_words = {{1}, {2, -1}};
+       }},
+      {"bad_words: a word has no token", [](Request& r) { r.sampling.bad_words = {{}}; }},
       {"stop_token_ids: token -1 is", [](Request& r) { r.sampling.stop_token_ids = {-1}; }},
       {"", [](Request& r) { r.sampling.stop = std::vector<std::string>(16, "x"); }},
       {"stop: at most 16 strings, got 17",

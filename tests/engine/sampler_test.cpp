@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "base/random.h"
 
@@ -186,6 +187,41 @@ TEST(Sampler, MinTokensBansEndTokens) {
   EXPECT_EQ(pick(o, logits, 0, {0, 1}, 1, {2, 77}), 1);
   EXPECT_EQ(pick(o, logits, 0, {0, 1, 1}, 1, {2, 77}), 3);
   EXPECT_EQ(pick(o, {5}, 0, {0}, 1, {0}), 0) << "everything is banned: the model's own choice";
+}
+
+TEST(Sampler, OnlyAllowedTokensCome) {
+  SamplingOptions o = greedy();
+  o.allowed_token_ids = {1, 3};
+  EXPECT_EQ(pick(o, {9, 1, 8, 2}), 3);
+  EXPECT_EQ(pick(o, {9, 1, 8, -kInf}), 1);
+  EXPECT_EQ(pick(o, {9, -kInf, 8, -kInf}), 1) << "the first of them, though the model gives none";
+  o.min_tokens = 1;
+  EXPECT_EQ(pick(o, {9, 1, 8, 2}, 0, {0}, 1, {3}), 1);
+  o.allowed_token_ids = {3};
+  EXPECT_EQ(pick(o, {9, 1, 8, 2}, 0, {0}, 1, {3}), 3) << "the ban of the end token gives way";
+  o = {};
+  o.allowed_token_ids = {0, 2};
+  std::set<int32_t> seen;
+  for (uint64_t seed = 0; seed < 50; ++seed) seen.insert(pick(o, {1, 1, 1, 1}, seed));
+  EXPECT_EQ(seen, (std::set<int32_t>{0, 2}));
+}
+
+TEST(Sampler, BadWordsAreNotCompleted) {
+  SamplingOptions o = greedy();
+  const std::vector<float> logits = {0, 1, 8, 9};
+  o.bad_words = {{3}};
+  EXPECT_EQ(pick(o, logits), 2);
+  o.bad_words = {{3}, {1, 2}};
+  EXPECT_EQ(pick(o, logits, 0, {0, 1}, 1), 1) << "behind 1";
+  EXPECT_EQ(pick(o, logits, 0, {0, 1}, 2), 2) << "a prompt's tokens begin no word";
+  EXPECT_EQ(pick(o, logits, 0, {0, 1, 0}, 1), 2);
+  o.bad_words = {{1, 1, 3}};
+  EXPECT_EQ(pick(o, logits, 0, {0, 1}, 1), 3);
+  EXPECT_EQ(pick(o, logits, 0, {0, 1, 1}, 1), 2);
+  o.bad_words = {{0}, {1}, {2}, {3}};
+  EXPECT_EQ(pick(o, logits), 3) << "nothing else could come";
+  o.allowed_token_ids = {1};
+  EXPECT_EQ(pick(o, logits), 1);
 }
 
 TEST(Logprobs, OfTheRawDistribution) {

@@ -4,12 +4,16 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <semaphore>
 
+#include "base/system.h"
 #include "engine/engine_test_util.h"
+#include "support/sanitizers.h"
 
 namespace pagefold::testing {
 namespace {
@@ -24,6 +28,35 @@ TEST(SpillThread, RunsTasksInOrderToTheLast) {
   }
   ASSERT_EQ(done.size(), 500u);
   EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+}
+
+TEST(SpillThread, BuffersGoBackToTheOperatingSystem) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer keeps what was freed";
+  constexpr size_t kBytes = 1 << 20;
+  const uint64_t before = resident_memory().anonymous;
+  SpillThread thread(uint64_t{1} << 30);
+  std::vector<std::unique_ptr<char[]>> between;
+  // The first time the allocator maps such buffers, from then on it takes them from its heap.
+  for (int round = 0; round < 2; ++round) {
+    std::binary_semaphore all_held{0}, written{0};
+    thread.post(0, [&] { all_held.acquire(); });
+    for (int i = 0; i < 48; ++i) {
+      std::shared_ptr<char[]> buffer(new char[kBytes]);
+      std::fill_n(buffer.get(), kBytes, 'x');
+      // What lies between the buffers and stays is why the allocator cannot shrink by itself.
+      between.emplace_back(new char[2000]());
+      thread.post(kBytes, [buffer = std::move(buffer)] {});
+    }
+    thread.post(0, [&] { written.release(); });
+    EXPECT_GT(resident_memory().anonymous, before + 40 * kBytes);
+    all_held.release();
+    written.acquire();
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (resident_memory().anonymous > before + 8 * kBytes) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << resident_memory().anonymous - before;
+    std::this_thread::yield();
+  }
 }
 
 TEST(SpillThread, WhoHoldsTooMuchWaits) {

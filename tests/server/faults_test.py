@@ -32,6 +32,7 @@ def server():
 
 
 def healthy(s):
+    assert s.process.poll() is None and s.get("/health")[0] == 200
     until(lambda: s.in_use() == [0, 0, 0], what="idleness")
     assert s.text(CANARY, max_tokens=8) == s.canary
 
@@ -159,8 +160,14 @@ def test_d24_special_tokens_of_a_chat():
     assert forged["tokens"].count(start[0]) == ids.count(start[0])
 
 
+def ended_by(s, reason):
+    return sum(float(line.rsplit(" ", 1)[1]) for line in s.get("/metrics")[1].splitlines()
+               if line.startswith("vllm:request_success_total{") and f'finished_reason="{reason}"' in line)
+
+
 def test_d25_stop_strings_across_tokens():
     s = server()
+    before = ended_by(s, "abort"), ended_by(s, "stop")
     prompt, options = "Q: Name the capital of France.\nA:", {"max_tokens": 40, "ignore_eos": True}
     full = s.text(prompt, **options)
     dice = random.Random(25)
@@ -176,6 +183,10 @@ def test_d25_stop_strings_across_tokens():
         chunks = [e["choices"][0] for e in harness.events(response)]
         connection.close()
         assert "".join(c["text"] for c in chunks) == want and chunks[-1]["finish_reason"] == "stop", (stop, chunks)
+    # They end the answer in the engine, with the token that completes them: an end like others, which nobody's speed moves.
+    assert (ended_by(s, "abort"), ended_by(s, "stop")) == (before[0], before[1] + 24)
+    usage = s.complete(prompt, stop=[stop], **options)["usage"]
+    assert usage["kv"]["kept_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] - 1, usage
     # Characters of several tokens: copied emoji come whole, and the stream equals the plain text.
     emoji = "Repeat: 🙂🜁🙂🜁🙂🜁🙂🜁🙂🜁🙂🜁"
     plain = s.text(emoji, max_tokens=25, ignore_eos=True)

@@ -19,7 +19,7 @@ class Client:
 
     def __init__(self, server, index, dice):
         self.server, self.index = server, index
-#One long one : most real prompts are short, and this must end on two busy cores.
+        # One long one: most real prompts are short, and this must end on two busy cores.
         length = 1 if index == 0 else 1500 if index == 1 else int(400 ** dice.random())
         ids = server.post("/tokenize", {"prompt": " ".join(dice.choice(WORDS) for _ in range(length))})[1]["tokens"]
         self.prompt = ids[:length]
@@ -64,8 +64,7 @@ def test_clients_come_and_go():
     with harness.Server("--max-model-len", "1664", "--kv-cache-memory-bytes", "1G") as server:
         clients = [Client(server, i, dice) for i in range(CLIENTS)]
         staying = [c for c in clients if c.leaves_after is None]
-        assert 40 <= len(staying) < CLIENTS and {len(c.prompt) for c in clients
-  } >= {1, 1500}
+        assert 40 <= len(staying) < CLIENTS and {len(c.prompt) for c in clients} >= {1, 1500}
         canary = server.text(CANARY, max_tokens=16)
         solo = {c.index: c.solo() for c in staying}
         idle = lambda: server.in_use() == [0, 0, 0]
@@ -79,7 +78,7 @@ def test_clients_come_and_go():
             for c in staying:
                 assert c.text == solo[c.index], (c.index, len(c.prompt), c.text, solo[c.index])
             harness.until(idle, 2, "the return of blocks and sequences")
-#Not more : the last connection before the storm may still have been closing when they were counted.
+            # Not more: the last connection before the storm may still have been closing when they were counted.
             harness.until(lambda: server.threads() <= before[0] and server.descriptors() <= before[1], 5,
                           f"the return of threads and descriptors to {before}")
             resident.append(server.resident_kib())

@@ -1,4 +1,4 @@
-"""The real openai client against a running server."""
+"""The real openai client against a running server, and that of the Hugging Face hub."""
 
 import concurrent.futures
 import json
@@ -6,7 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import openai
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import BadRequestError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import harness  # noqa: E402
@@ -113,6 +116,23 @@ def test_several_choices():
     assert len(r.choices) == 2
 
 
+def test_only_allowed_tokens_and_no_bad_words():
+    s = server()
+    allowed = s.post("/tokenize", {"prompt": " river stone blue"})[1]["tokens"]
+    r = s.complete(CAPITAL, max_tokens=20, temperature=1, seed=1,
+                   extra_body={"allowed_token_ids": allowed, "return_token_ids": True})
+    assert set(r.choices[0].model_extra["token_ids"]) <= set(allowed) and r.usage.completion_tokens == 20, r
+    free = s.complete(CAPITAL, max_tokens=20, temperature=0).choices[0].text
+    words = [w for w in free.replace(".", " ").split() if w.isalpha()]
+    assert "Paris" in words, free
+    r = s.complete(CAPITAL, max_tokens=20, temperature=0, extra_body={"bad_words": words})
+    assert not {" " + w for w in words} & {" " + w for w in r.choices[0].text.replace(".", " ").split()}, (free, r)
+    # A bound answer is written all the same where nothing else may come.
+    r = s.complete(CAPITAL, max_tokens=5, temperature=0,
+                   extra_body={"bad_words": ["yes", "y", "ye"], "guided_choice": ["yes"]})
+    assert r.choices[0].text == "yes", r
+
+
 def test_seeds_repeat():
     s = server()
     ask = lambda seed: s.complete("My favourite", max_tokens=16, seed=seed, temperature=1.0).choices[0].text
@@ -185,6 +205,30 @@ def test_many_clients_get_their_solo_text():
     solo = [ask(p) for p in prompts]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, prompts)) == solo
+
+
+def test_another_client_library():
+    """The client of the Hugging Face hub, which sends a schema as response_format.value."""
+    s = server()
+    client = InferenceClient(base_url=s.url + "/v1", api_key="none", timeout=600)
+    ask = {"model": s.model, "messages": [{"role": "user", "content": "Name the capital of France."}], "temperature": 0}
+    plain = client.chat_completion(**ask, max_tokens=16)
+    assert "Paris" in plain.choices[0].message.content and plain.usage.prompt_tokens > 0, plain
+    parts = client.chat_completion(**ask, max_tokens=16, stream=True)
+    assert "".join(c.choices[0].delta.content or "" for c in parts if c.choices) == plain.choices[0].message.content
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}}, "required": ["city"]}
+    bound = client.chat_completion(**ask, max_tokens=60, response_format={
+        "type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}})
+    jsonschema.validate(json.loads(bound.choices[0].message.content), schema)
+    tool = {"type": "function", "function": {"name": "look_up", "description": "Looks up a city.", "parameters": schema}}
+    called = client.chat_completion(**ask, max_tokens=80, tools=[tool], tool_choice="required")
+    call = called.choices[0].message.tool_calls[0].function
+    assert call.name == "look_up" and set(json.loads(call.arguments)) == {"city"}, called
+    try:
+        client.chat_completion(**ask | {"temperature": -1})
+        raise AssertionError("a wrong temperature was accepted")
+    except BadRequestError as e:
+        assert "temperature" in str(e)
 
 
 def test_stops_gracefully():

@@ -81,6 +81,17 @@ TEST_F(OpenAiFormat, TheFormReachesTheEngine) {
       "schema":{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}}})");
   EXPECT_TRUE(grammar()->matches(R"({"x":1})"));
   EXPECT_FALSE(grammar()->matches("{}"));
+  // Where clients of other servers put the schema: it must not be passed over.
+  for (const std::string format :
+       {R"("type":"json_object","schema":)", R"("type":"json_object","value":)",
+        R"("type":"json_schema","schema":)",
+        R"("type":"json_schema","json_schema":null,"value":)"}) {
+    send(R"(,"response_format":{)" + format +
+         R"({"type":"object","properties":{"x":{}},"required":["x"]}})");
+    ASSERT_NE(grammar(), nullptr) << format;
+    EXPECT_TRUE(grammar()->matches(R"({"x":1})")) << format;
+    EXPECT_FALSE(grammar()->matches("{}")) << format;
+  }
   for (const std::string body :
        {R"("guided_json":{"type":"integer"})", R"("guided_json":"{\"type\":\"integer\"}")",
         R"("guided_regex":"\\d+")", R"("guided_choice":["5","yes"])",

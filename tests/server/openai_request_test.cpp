@@ -142,6 +142,16 @@ const std::vector<Bad> kBadBodies = {
     {false, kText + R"("logit_bias":[]})", "logit_bias"},
     {false, kText + R"("stop_token_ids":[259]})", "stop_token_ids"},
     {false, kText + R"("stop_token_ids":7})", "stop_token_ids"},
+    {false, kText + R"("allowed_token_ids":[259]})", "allowed_token_ids"},
+    {false, kText + R"("allowed_token_ids":[]})", "allowed_token_ids"},
+    {false, kText + R"("allowed_token_ids":"5"})", "allowed_token_ids"},
+    {false, kText + R"("bad_words":"x"})", "bad_words"},
+    {false, kText + R"("bad_words":[""]})", "bad_words"},
+    {false, kText + R"("bad_words":["a",7]})", "bad_words"},
+    {false, kText + R"("truncate_prompt_tokens":0})", "truncate_prompt_tokens"},
+    {false, kText + R"("truncate_prompt_tokens":-2})", "truncate_prompt_tokens"},
+    {false, kText + R"("truncate_prompt_tokens":4096})", "truncate_prompt_tokens"},
+    {false, kText + R"("truncate_prompt_tokens":"9"})", "truncate_prompt_tokens"},
     {false, kText + R"("stream_options":{"include_usage":true}})", "stream_options"},
     {false, kText + R"("stream":true,"stream_options":7})", "stream_options"},
     {false, kText + R"("stream":true,"stream_options":{"include_usage":1}})",
@@ -158,6 +168,11 @@ const std::vector<Bad> kBadBodies = {
     {false, kText + R"("guided_grammar":"root"})", "guided_grammar"},
     {false, kText + R"("guided_regex":"a","guided_choice":["a"]})", "guided_choice"},
     {false, kText + R"("structured_outputs":{"structural_tag":"x"}})", "structured_outputs"},
+    {false, kText + R"("structured_outputs":{"regexp":"a"}})", "structured_outputs"},
+    {false, kText + R"("response_format":{"type":"json_object","schemas":{}}})", "response_format"},
+    {false, kText + R"("response_format":{"type":"json_object","value":{},"schema":{}}})",
+     "response_format"},
+    {false, kText + R"("response_format":{"type":"json_object","value":7}})", "response_format"},
     {false, kText + R"("structured_outputs":{"regex":7}})", "structured_outputs"},
     {false, kText + R"("kv":"full"})", "kv"},
     {false, kText + R"("kv":{"a":{}}})", "kv.a"},
@@ -236,6 +251,52 @@ TEST_F(OpenAiRequest, SamplingFields) {
   EXPECT_FALSE(s.skip_special_tokens);
   EXPECT_EQ(r.kv, (KvOptions{{"budget", "512"}, {"policy", "h2o"}, {"protect", "on"}}));
   EXPECT_EQ(r.cache_salt, "mine");
+}
+
+TEST_F(OpenAiRequest, TokensThatMayComeAndWordsThatMayNot) {
+  const auto r = good(R"({"prompt":"x","allowed_token_ids":[5,7],"bad_words":["no"," so"]})");
+  EXPECT_EQ(r.sampling.allowed_token_ids, (std::vector<int32_t>{5, 7}));
+  EXPECT_EQ(r.sampling.bad_words, (std::vector<std::vector<int32_t>>{
+                                      {'n', 'o'}, {' ', 'n', 'o'}, {' ', 's', 'o'}, {'s', 'o'}}));
+}
+
+// D05: a prompt is cut only where that was asked for, and what is dropped is counted.
+TEST_F(OpenAiRequest, OnlyTheEndOfAPromptIsTaken) {
+  auto r = good(R"({"prompt":["abcdef","xy"],"truncate_prompt_tokens":3})");
+  EXPECT_EQ(r.prompts[0].tokens, (std::vector<int32_t>{'d', 'e', 'f'}));
+  EXPECT_EQ(r.prompts[0].text, "def");
+  EXPECT_EQ(r.prompts[0].dropped, 3);
+  EXPECT_EQ(r.prompts[1].tokens, (std::vector<int32_t>{'x', 'y'}));
+  EXPECT_EQ(r.prompts[1].dropped, 0);
+  r = good(R"({"prompt":[1,2,3,4],"truncate_prompt_tokens":2})");
+  EXPECT_EQ(r.prompts[0].tokens, (std::vector<int32_t>{3, 4}));
+  const std::string text(20000, 'a');  // more than twice the context: counted to its end
+  r = good(R"({"prompt":")" + text + R"(","truncate_prompt_tokens":-1,"max_tokens":96})");
+  EXPECT_EQ(r.prompts[0].tokens.size(), 4000u);
+  EXPECT_EQ(r.prompts[0].dropped, 16000);
+}
+
+TEST_F(OpenAiRequest, WhatIsKeptMovesWithACutPrompt) {
+  const std::string body = R"({"messages":[{"role":"system","content":"Be brief."},
+      {"role":"user","content":"Tell me of the sea."}],"kv":{"policy":"h2o","keep":"system"})";
+  const Prompt whole = good(body + "}", true).prompts[0];
+  const auto n = static_cast<int64_t>(whole.tokens.size());
+  const auto cut = [&](int64_t most) {
+    return good(body + R"(,"truncate_prompt_tokens":)" + std::to_string(most) + "}", true)
+        .prompts[0];
+  };
+  ASSERT_TRUE(whole.keep.starts_with("0:")) << whole.keep;
+  const int64_t end = std::stoll(whole.keep.substr(2));
+  Prompt p = cut(n - 4);
+  EXPECT_EQ(p.dropped, 4);
+  EXPECT_EQ(p.keep, "0:" + std::to_string(end - 4));
+  EXPECT_EQ(p.suffix_begin, whole.suffix_begin - 4);
+  EXPECT_TRUE(std::equal(p.tokens.begin(), p.tokens.end(), whole.tokens.begin() + 4));
+  p = cut(n - end);
+  EXPECT_EQ(p.keep, "");
+  p = cut(1);
+  EXPECT_EQ(p.tokens.size(), 1u);
+  EXPECT_EQ(p.suffix_begin, 0);
 }
 
 TEST_F(OpenAiRequest, TinyTemperaturesAreAccepted) {

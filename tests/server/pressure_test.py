@@ -1,6 +1,6 @@
 """Faults of servers that run short (D01 to D05, D07, D17, D18, D21), and many requests on a small pool.
 
-Short by default. PAGEFOLD_LONG_TESTS=1 sends the full 1,000 requests:
+Short by default. PAGEFOLD_LONG_TESTS=1 sends the full 1,000 requests (or PAGEFOLD_LONG_REQUESTS):
   PAGEFOLD_LONG_TESTS=1 python tests/server/pressure_test.py --model MODEL test_many_requests_on_a_pool_for_four
 """
 
@@ -17,6 +17,7 @@ import harness  # noqa: E402
 from harness import until  # noqa: E402
 
 LONG = os.environ.get("PAGEFOLD_LONG_TESTS", "") not in ("", "0")
+MANY = int(os.environ.get("PAGEFOLD_LONG_REQUESTS", "1000"))
 CANARY = "The capital of France is"
 CHAT = "/v1/chat/completions"
 _roomy = None
@@ -86,7 +87,7 @@ def test_d01_d02_pauses_are_counted_named_and_change_nothing():
 
 def test_many_requests_on_a_pool_for_four():
     """D03 and acceptance 3: requests of 1 to 200 tokens, 8 at a time, a pool for 4 of the longest, compression on and off."""
-    n, longest = (1000, 200) if LONG else (14, 96)
+    n, longest = (MANY, 200) if LONG else (14, 96)
     dice = random.Random(3)
     base = tokens(roomy(), 200)
     # Prompt and answer together have 1 to 200 tokens; one at least is a prompt's.
@@ -108,6 +109,10 @@ def test_many_requests_on_a_pool_for_four():
 
             with concurrent.futures.ThreadPoolExecutor(8) as crowd:
                 answers = list(crowd.map(one, asks))
+            if LONG:
+                print(kv["policy"], {code: sum(s == code for s, _, _ in answers) for code in {s for s, _, _ in answers}},
+                      f"longest {max(took for _, _, took in answers):.1f} s,",
+                      f"{s.metric('vllm:num_preemptions_total'):.0f} pauses", flush=True)
             assert {status for status, _, _ in answers} <= {200, 429, 503}
             assert max(took for _, _, took in answers) < 60
             assert sum(status == 200 for status, _, _ in answers) > n / 2
@@ -142,6 +147,17 @@ def test_d05_prompts_are_never_cut():
         assert status == 400 and str(n) in message and "512" in message, answer
     answer = s.complete(tokens(s, 511))
     assert answer["usage"]["prompt_tokens"] == 511 and answer["usage"]["completion_tokens"] == 1, answer["usage"]
+    # Cut where that is asked for: the answer is that of the end alone, and the rest is counted.
+    ids = tokens(s, 600)
+    for most, left in ((100, 100), (-1, 504)):
+        answer = s.complete(ids, max_tokens=8, truncate_prompt_tokens=most)
+        assert answer["choices"] == s.complete(ids[-left:], max_tokens=8)["choices"]
+        assert answer["usage"]["prompt_tokens"] == left, answer["usage"]
+        assert answer["usage"]["prompt_tokens_details"]["dropped_tokens"] == 600 - left, answer["usage"]
+    message = [{"role": "user", "content": "ships " * 700}]
+    status, answer = s.post(CHAT, {"messages": message, "max_tokens": 4, "truncate_prompt_tokens": 64})
+    assert status == 200 and answer["usage"]["prompt_tokens"] == 64, answer
+    assert "dropped_tokens" not in s.complete("x", max_tokens=1)["usage"]["prompt_tokens_details"]
     status, answer = s.post("/v1/completions", {"prompt": tokens(s, 500), "max_tokens": 13})
     assert status == 400 and all(n in answer["error"]["message"] for n in ("500", "512", "at most 12")), answer
     canary.check()
@@ -199,6 +215,9 @@ def test_d17_d18_d21_absurd_wishes_cost_nothing():
     # A bias is cut to 100, as its documentation says.
     assert s.post(CHAT, hi | {"max_tokens": 2, "logit_bias": {"1": 1e308}})[0] == 200
     # Depth 100 works or is refused.
+    schema = '{"type":"array","items":' * 100 + "true" + "}" * 100
+    assert s.post(CHAT, ('{"messages":[{"role":"user","content":"x"}],"max_tokens":3,"guided_json":' + schema + "}").encode())[0] == 400
+    assert s.post(CHAT, hi | {"max_tokens": 3, "guided_json": schema})[0] in (200, 400)
     for more in ({"guided_regex": "(" * 100 + "a" + ")" * 100},
                  {"guided_grammar": "root ::= " + "(" * 100 + '"a"' + ")" * 100}):
         status, _ = s.post(CHAT, hi | more | {"max_tokens": 3})
