@@ -14,7 +14,7 @@ LONG = os.environ.get("PAGEFOLD_LONG_TESTS", "") not in ("", "0")  # a system pr
 SMALL = ["--max-model-len", "4096" if LONG else "1024", "--max-num-seqs", "8"]
 POOL = ["--kv-cache-memory-bytes", "1G" if LONG else "256M"]
 SYSTEM = "You are a patient clerk of the harbour office. " + " ".join(
-    f"Rule {i}: ships of class {i} moor at quay {i * 7 % 13} and pay {i * 31 % 97} crowns." for i in range(108 if LONG else 8))
+    f"Rule {i}: ships of class {i} moor at quay {i * 7 % 13} and pay {i * 31 % 97} crowns." for i in range(124 if LONG else 8))
 QUESTIONS = ["Where do ships of class 3 moor?", "What does class 7 pay?", "Name a rule about quays.",
              "Is there a quay 5?", "Who pays the least crowns of all?"]
 # Policies by whether they may share the start of a prompt of this length.
