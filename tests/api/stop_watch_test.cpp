@@ -42,12 +42,10 @@ TEST(StopWatch, TheMatchIsShownWhenAskedFor) {
   EXPECT_EQ(watch.shown_tokens(), 2);
 }
 
-TEST(StopWatch, OnlyForSessions) {
+// Whether there is a session or not: the engine ends the answer, and its usage says so.
+TEST(StopWatch, OnlyForStopStrings) {
   const test::ByteTokenizer tokenizer;
   Request r;
-  watch_for_stop(tokenizer, {.stop = {"b"}}, r);
-  EXPECT_EQ(r.watch, nullptr);
-  r.kv["session"] = "s";
   watch_for_stop(tokenizer, {}, r);
   EXPECT_EQ(r.watch, nullptr);
   watch_for_stop(tokenizer, {.stop = {"b"}}, r);
