@@ -47,6 +47,11 @@ Result<KvFormat> resolve_kv_format(const KvTypeWords& words, DType automatic,
 }
 
 std::string kv_format_warning(const KvFormat& f) {
+  if (f.k == DType::int4 && f.group == 0) {
+    return "keys in int4 with one scale a head are too little for some small models: long answers "
+           "may repeat themselves; --kv-cache-group 32, or --kv-cache-dtype int8 with "
+           "--kv-cache-dtype-v int4, loses less (docs/precision.md)";
+  }
   const bool k = f.k == DType::fp8_e4m3 && all_one(f.k_scale);
   const bool v = f.v == DType::fp8_e4m3 && all_one(f.v_scale);
   if (!k && !v) return {};

@@ -62,7 +62,8 @@ struct KvTypeWords {
 Result<KvFormat> resolve_kv_format(const KvTypeWords& words, DType automatic,
                                    const KvRecipe& recipe);
 
-// The warning that fp8_e4m3 without scales deserves, or empty.
+// The warning that fp8_e4m3 without scales deserves, or keys of 4 bits with one scale a head; or
+// empty.
 std::string kv_format_warning(const KvFormat& format);
 
 }  // namespace pagefold

@@ -73,6 +73,12 @@ TEST(KvFormat, WrongWordsSayWhatWouldBeRight) {
   EXPECT_NE(refusal({"auto", "fp8", 32}).find("int8"), std::string::npos);
 }
 
+TEST(KvFormat, WarnsOfKeysOfFourBitsWithOneScaleAHead) {
+  EXPECT_NE(kv_format_warning(DType::int4).find("--kv-cache-group 32"), std::string::npos);
+  EXPECT_EQ(kv_format_warning(KvFormat(DType::int4, DType::int4, 32)), "");
+  EXPECT_EQ(kv_format_warning(KvFormat(DType::int8, DType::int4)), "");
+}
+
 TEST(KvFormat, WarnsOfUnscaledE4m3Alone) {
   EXPECT_EQ(kv_format_warning(DType::bf16), "");
   EXPECT_EQ(kv_format_warning(DType::fp8_e5m2), "");
