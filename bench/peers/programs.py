@@ -22,7 +22,9 @@ def peer_python(isa="native"):
         print("building the peer from source (several minutes) ...", file=sys.stderr)
         env = dict(os.environ, CMAKE_ARGS=f"{BUILDS[isa]} -DLLAMA_CURL=OFF")
         subprocess.run([python, "-m", "pip", "install", "-q", "gguf"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "--no-binary", "llama-cpp-python", "llama-cpp-python"], check=True, env=env)
+        # Not from pip's cache, which may hold a wheel of another build.
+        subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", "--no-binary", "llama-cpp-python", "llama-cpp-python"],
+                       check=True, env=env)
     return python
 
 
