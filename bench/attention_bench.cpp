@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/kv_format.h"
 #include "base/threads.h"
 #include "bench/bandwidth.h"
 #include "bench/peaks.h"
@@ -369,6 +370,11 @@ constexpr struct {
               {"fp8_e4m3", DType::fp8_e4m3}, {"fp8_e5m2", DType::fp8_e5m2}, {"int8", DType::int8},
               {"int4", DType::int4}};
 
+// As the engine has it where nobody names a group.
+KvLayout layout_of(DType type, int dim) {
+  return {type, type, dim, 16, kv_group_of(kAutoKvGroup, type)};
+}
+
 std::string shape_name(int dim, int group) {
   return "/dim" + std::to_string(dim) + "/group" + std::to_string(group);
 }
@@ -376,7 +382,7 @@ std::string shape_name(int dim, int group) {
 void register_types(const Isa* isa) {
   for (const auto& type : kTypes) {
     for (int dim : {64, 128}) {
-      const KvLayout layout{type.type, type.type, dim, 16};
+      const KvLayout layout = layout_of(type.type, dim);
       const int group = dim == 64 ? 3 : 2;
       const std::string suffix =
           std::string("/") + isa->name + "/" + type.name + shape_name(dim, group);
@@ -402,7 +408,7 @@ void register_memory(const Isa* isa) {
   constexpr int64_t kBytes = int64_t{640} << 20;
   for (const auto& type : kTypes) {
     for (int dim : {64, 128}) {
-      const KvLayout layout{type.type, type.type, dim, 16};
+      const KvLayout layout = layout_of(type.type, dim);
       const auto a_slot = static_cast<int64_t>(layout.block_bytes()) / 16 * Cache::kTables;
       const auto context = static_cast<int>(kBytes / a_slot / 1024 * 1024);
       for (int group : {1, 2, 3, 4, 8}) {
@@ -429,8 +435,8 @@ void register_comparisons(const Isa* isa) {
   for (const auto& pair : pairs) {
     for (int dim : {64, 128}) {
       for (int group : {1, 2, 3, 4, 8}) {
-        const KvLayout first{pair.first, pair.first, dim, 16};
-        const KvLayout second{pair.second, pair.second, dim, 16};
+        const KvLayout first = layout_of(pair.first, dim);
+        const KvLayout second = layout_of(pair.second, dim);
         const int context = dim == 64 ? 8192 : 4096;
         auto* c = benchmark::RegisterBenchmark(
             (std::string("compare/") + isa->name + "/" + pair.name + shape_name(dim, group))

@@ -3,7 +3,7 @@
 //
 //   step_bench MODEL SPEC [SPEC ...] [repeat=20] [serve=on]
 //   SPEC = key=value,key=value ...  len (tokens a sequence, 8192) batch (1) rows (1, of each
-//          sequence) kv (auto) kvv (auto) group (0) threads (0) run (32) model (another than MODEL)
+//          sequence) kv (auto) kvv (auto) group (auto) threads (0) run (32) model (another than MODEL)
 //
 // The specs take turns (A B A B ...); prints the median step in milliseconds of each, tokens a
 // second, bytes of the cache read a second, and the ratio to the first. Blocks lie as the engine
@@ -34,7 +34,7 @@ using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_spec(const std::string& text) {
   Words words{{"len", "8192"}, {"batch", "1"}, {"rows", "1"},    {"kv", "auto"}, {"kvv", "auto"},
-              {"group", "0"},  {"run", "32"},  {"threads", "0"}, {"model", ""}};
+              {"group", "auto"},  {"run", "32"},  {"threads", "0"}, {"model", ""}};
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
@@ -58,7 +58,8 @@ Result<std::unique_ptr<Contender>> make(const std::string& model, const Words& w
   options.model = words.at("model").empty() ? model : words.at("model");
   options.kv_cache_dtype = words.at("kv");
   options.kv_cache_dtype_v = words.at("kvv");
-  options.kv_cache_group = std::stoi(words.at("group"));
+  const std::string& group = words.at("group");
+  options.kv_cache_group = group == "auto" ? kAutoKvGroup : std::stoi(group);
   options.threads = std::stoi(words.at("threads"));
   PF_ASSIGN(c->model, load_model(options));
   const bench::StepSpec spec{.len = std::stoll(words.at("len")),

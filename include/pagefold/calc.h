@@ -52,7 +52,7 @@ struct CalcRequest {
   std::string engine = "pagefold";  // whose rounding: pagefold, vllm, llama.cpp
   std::string dtype = "auto";       // of weights that are not quantised: as stored, else bfloat16
   std::string kv_cache_dtype = "auto", kv_cache_dtype_v = "auto";
-  int kv_cache_group = 0;
+  int kv_cache_group = -1;             // as EngineOptions'; auto is 0 for other engines
   std::string weight_format = "auto";  // of weights that are sized from a configuration
   std::string mla = "latent";          // latent, packed_fp8, expanded
   std::string index_dtype = "auto";    // of the keys of a sparse attention's indexer; auto: as keys

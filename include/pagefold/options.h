@@ -89,8 +89,9 @@ struct EngineOptions {
   std::string kv_cache_dtype = "auto";
   // The same for values alone. auto: as the keys.
   std::string kv_cache_dtype_v = "auto";
-  // Elements that share a scale in int8 and int4 caches: 0 = the token's whole head, or 32.
-  int kv_cache_group = 0;
+  // Elements that share a scale in int8 and int4 caches: 0 = the token's whole head, 32, or -1 =
+  // auto: 32 where keys are int4, else 0.
+  int kv_cache_group = -1;
   // Inputs of the quantised matmuls: 16 = kept in dtype, int8 = one scale per 32 values (as
   // llama.cpp does), auto = int8 for GGUF block types, 16 otherwise.
   std::string activations = "auto";

@@ -105,6 +105,15 @@ Status read_shape(const Json& object, CalcShape& s) {
   return r.done();
 }
 
+// "auto", 0 or 32.
+Status read_group(Reader& r, int& out) {
+  const Json* v = r.object("kv_cache_group");
+  if (v == nullptr || *v == "auto") return ok_status();
+  if (*v != 0 && *v != 32) return bad_input("kv_cache_group: must be \"auto\", 0 or 32");
+  out = v->get<int>();
+  return ok_status();
+}
+
 Status read_lengths(const Json& list, std::vector<int64_t>& out) {
   if (!list.is_array() || list.size() > (1 << 16)) {
     return bad_input("lengths: must be a list of at most 65536 whole numbers");
@@ -190,9 +199,7 @@ absl::StatusOr<CalcRequest> calc_request_from_json(std::string_view text) {
   PF_TRY(r.text("dtype", q.dtype));
   PF_TRY(r.text("kv_cache_dtype", q.kv_cache_dtype));
   PF_TRY(r.text("kv_cache_dtype_v", q.kv_cache_dtype_v));
-  int64_t group = 0;
-  PF_TRY(r.integer("kv_cache_group", group));
-  q.kv_cache_group = static_cast<int>(group == 0 || group == 32 ? group : -1);
+  PF_TRY(read_group(r, q.kv_cache_group));
   PF_TRY(r.text("weight_format", q.weight_format));
   PF_TRY(r.text("mla", q.mla));
   PF_TRY(r.text("index_dtype", q.index_dtype));

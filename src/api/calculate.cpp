@@ -51,8 +51,8 @@ Status check_numbers(const CalcRequest& r, EngineRules rules) {
   PF_TRY(in_range("state_snapshots", r.state_snapshots, 0, 1 << 20));
   PF_TRY(in_range("block_size", r.block_size, 1, 4096));
   if (rules == EngineRules::pagefold) PF_TRY(check_block_size(static_cast<int>(r.block_size)));
-  if (r.kv_cache_group != 0 && r.kv_cache_group != 32) {
-    return bad_input("kv_cache_group: must be 0 or 32, got {}", r.kv_cache_group);
+  if (r.kv_cache_group != kAutoKvGroup && r.kv_cache_group != 0 && r.kv_cache_group != 32) {
+    return bad_input("kv_cache_group: must be auto, 0 or 32, got {}", r.kv_cache_group);
   }
   if (r.lengths.size() > (1 << 16)) return bad_input("lengths: at most 65536 sequences");
   for (const int64_t n : r.lengths) PF_TRY(in_range("lengths", n, 1, kMostTokens));
@@ -91,6 +91,9 @@ Result<calc::CacheTypes> cache_types(const CalcRequest& r, EngineRules rules,
     PF_ASSIGN(t.v, calc::parse_kv_type(r.kv_cache_dtype_v, rules));
   }
   t.group = r.kv_cache_group;
+  if (t.group == kAutoKvGroup) {
+    t.group = rules == EngineRules::pagefold && t.k.own ? kv_group_of(kAutoKvGroup, *t.k.own) : 0;
+  }
   if (r.mla == "packed_fp8") {
     t.mla = calc::MlaForm::packed_fp8;
   } else if (r.mla == "expanded") {

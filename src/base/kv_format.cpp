@@ -30,17 +30,18 @@ Result<KvFormat> resolve_kv_format(const KvTypeWords& words, DType automatic,
   KvFormat f;
   PF_ASSIGN(f.k, kv_word(words.k, recipe.dtype.value_or(automatic), "--kv-cache-dtype"));
   PF_ASSIGN(f.v, kv_word(words.v, f.k, "--kv-cache-dtype-v"));
-  if (words.group != 0 && words.group != 32) {
-    return bad_input("--kv-cache-group: must be 0 (a scale a token and head) or 32, got {}",
-                     words.group);
+  const int group = kv_group_of(words.group, f.k);
+  if (group != 0 && group != 32) {
+    return bad_input("--kv-cache-group: must be auto, 0 (a scale a token and head) or 32, got {}",
+                     group);
   }
-  if (words.group != 0 && !dtype_has_scales(f.k) && !dtype_has_scales(f.v)) {
+  if (group != 0 && !dtype_has_scales(f.k) && !dtype_has_scales(f.v)) {
     return bad_input(
         "--kv-cache-group {}: only int8 and int4 caches have scales, this one is {}; leave it out, "
         "or use --kv-cache-dtype int8",
-        words.group, f.name());
+        group, f.name());
   }
-  f = KvFormat(f.k, f.v, words.group);
+  f = KvFormat(f.k, f.v, group);
   if (dtype_is_fp8(f.k)) f.k_scale = recipe.k_scale;
   if (dtype_is_fp8(f.v)) f.v_scale = recipe.v_scale;
   return f;
@@ -49,8 +50,8 @@ Result<KvFormat> resolve_kv_format(const KvTypeWords& words, DType automatic,
 std::string kv_format_warning(const KvFormat& f) {
   if (f.k == DType::int4 && f.group == 0) {
     return "keys in int4 with one scale a head are too little for some small models: long answers "
-           "may repeat themselves; --kv-cache-group 32, or --kv-cache-dtype int8 with "
-           "--kv-cache-dtype-v int4, loses less (docs/precision.md)";
+           "may repeat themselves; --kv-cache-group 32 (what auto means for int4), or "
+           "--kv-cache-dtype int8 with --kv-cache-dtype-v int4, loses less (docs/precision.md)";
   }
   const bool k = f.k == DType::fp8_e4m3 && all_one(f.k_scale);
   const bool v = f.v == DType::fp8_e4m3 && all_one(f.v_scale);

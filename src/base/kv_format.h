@@ -12,6 +12,16 @@
 
 namespace pagefold {
 
+// Which elements share a scale where nobody says so.
+constexpr int kAutoKvGroup = -1;
+
+// kAutoKvGroup becomes 32 for keys of 4 bits (with one scale for a whole head small models repeat
+// themselves in long chats) and 0 for all others; any other group stays.
+constexpr int kv_group_of(int group, DType keys) {
+  if (group != kAutoKvGroup) return group;
+  return keys == DType::int4 ? 32 : 0;
+}
+
 struct KvFormat {
   DType k = DType::bf16, v = DType::bf16;
   int group = 0;  // elements that share a scale in int8 and int4; 0: the token's whole head
@@ -53,12 +63,12 @@ struct KvRecipe {
 // The options --kv-cache-dtype, --kv-cache-dtype-v and --kv-cache-group as they were given.
 struct KvTypeWords {
   std::string k = "auto", v = "auto";
-  int group = 0;
+  int group = kAutoKvGroup;
 };
 
 // auto for keys: the recipe's type, else `automatic`; for values: as the keys. Errors name the
-// option and what would be right: unknown words, a group that is not 0 or 32, a group where no type
-// has scales.
+// option and what would be right: unknown words, a group that is not auto, 0 or 32, a group where
+// no type has scales.
 Result<KvFormat> resolve_kv_format(const KvTypeWords& words, DType automatic,
                                    const KvRecipe& recipe);
 

@@ -35,11 +35,7 @@ void add_kv_types(CLI::App& app, std::string& k, std::string& v, int& group) {
   word(app, "--kv-cache-dtype", k, kKvDtypes,
        "cached keys and values; auto = the checkpoint's recipe, else dtype; fp8 = fp8_e4m3");
   word(app, "--kv-cache-dtype-v", v, kKvDtypes, "cached values alone; auto = as the keys");
-  flag(app, "--kv-cache-group", "elements that share a scale in int8 and int4: 0 = a head, or 32",
-       [&group](Text text) -> Status {
-         PF_TRY(in_range(parse_integer(text), 0, 32, group));
-         return group == 0 || group == 32 ? ok_status() : bad_input("{}: must be 0 or 32", group);
-       });
+  kv_group_flag(app, group);
 }
 
 // auto and -1 mean the model's own length.

@@ -53,8 +53,7 @@ void add_cache(CLI::App& app, CalcRequest& q) {
             "cached keys and values: float32, float16, bfloat16, fp8, int8, int4; for llama.cpp "
             "f16, q8_0, q4_0 ...");
   text_flag(app, "--kv-cache-dtype-v", q.kv_cache_dtype_v, "cached values alone");
-  integer(app, "--kv-cache-group", q.kv_cache_group, 0, 32,
-          "elements that share a scale in int8 and int4: 0 = a head, or 32");
+  kv_group_flag(app, q.kv_cache_group);
   integer(app, "--block-size", q.block_size, 1, 4096, "slots a block (default 16)");
   integer(app, "--context-padding", q.context_padding, 1, 1 << 20,
           "llama.cpp: its context is a multiple of this (default 32)");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/kv_format.h"
 #include "cli/command.h"
 #include "cli/numbers.h"
 
@@ -135,6 +136,21 @@ inline void add_seed(CLI::App& app, uint64_t& seed, const std::string& help) {
     seed = static_cast<uint64_t>(value);
     return ok_status();
   });
+}
+
+inline void kv_group_flag(CLI::App& app, int& group) {
+  flag(app, "--kv-cache-group",
+       "elements that share a scale in int8 and int4: 0 = a head, 32, auto = 32 for int4 keys",
+       [&group](Text text) -> Status {
+         if (text == "auto") {
+           group = kAutoKvGroup;
+           return ok_status();
+         }
+         PF_ASSIGN(const int64_t value, parse_integer(text));
+         if (value != 0 && value != 32) return bad_input("{}: must be auto, 0 or 32", value);
+         group = static_cast<int>(value);
+         return ok_status();
+       });
 }
 
 // --config (args_config.cpp). places: where each flag stands that the file sets, "FILE:LINE".

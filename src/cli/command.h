@@ -86,7 +86,7 @@ struct ReclaimCommand {
   double keep = 0.1;
   int layers = 1, kv_heads = 0;  // 0: 1, or 8 with the layout `shared`
   int head_dim = 64;
-  KvTypeWords kv = {"bfloat16", "auto", 0};
+  KvTypeWords kv = {"bfloat16", "auto", kAutoKvGroup};
   std::string layout = "per-head";
   std::string packing = "all", survivors = "all";  // or one of them
   uint64_t seed = 0;

@@ -13,6 +13,7 @@ namespace {
 struct Controls {
   DType dtype = DType::bf16;
   KvFormat kv;
+  int group = kAutoKvGroup;  // as it was asked for
   std::string quantization, activations;
 };
 
@@ -21,6 +22,7 @@ Result<Controls> resolve(const ModelDescription& d, const InspectCommand& comman
   Controls c;
   PF_ASSIGN(const DTypeChoice choice, choose_dtype(command.dtype, d.stored));
   c.dtype = choice.dtype;
+  c.group = command.kv.group;
   PF_ASSIGN(c.kv, resolve_kv_format(command.kv, c.dtype, d.kv));
   PF_ASSIGN(const QuantConfig quant, choose_quantization(command.quantization, d.quant));
   c.quantization = quant.description();
@@ -33,10 +35,15 @@ Result<Controls> resolve(const ModelDescription& d, const InspectCommand& comman
 constexpr DType kKvTypes[] = {DType::f32,      DType::f16,  DType::bf16, DType::fp8_e4m3,
                               DType::fp8_e5m2, DType::int8, DType::int4};
 
+// With the group that this type would have.
+uint64_t bytes_with(const ModelDescription& d, const Controls& c, DType type) {
+  return d.kv_bytes_per_token({type, type, kv_group_of(c.group, type)});
+}
+
 Json kv_bytes_json(const ModelDescription& d, const Controls& c) {
   Json bytes = Json::object();
   for (const DType type : kKvTypes)
-    bytes[std::string(dtype_name(type))] = d.kv_bytes_per_token({type, type, c.kv.group});
+    bytes[std::string(dtype_name(type))] = bytes_with(d, c, type);
   return bytes;
 }
 
@@ -118,7 +125,7 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
   out += "KV cache        bytes a token:";
   for (const DType type : kKvTypes) {
     out += fmt::format(" {} {}{}", dtype_name(type),
-                       grouped(d.kv_bytes_per_token({type, type, c.kv.group})),
+                       grouped(bytes_with(d, c, type)),
                        type == DType::int4 ? "\n" : ",");
   }
   out += fmt::format(

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/kv_format.h"
 #include "base/log.h"
 #include "eval/run.h"
 #include "eval/summary.h"
@@ -52,7 +53,7 @@ Json settings_of(const EvalOptions& o, const std::string& data) {
             {"quantization", e.quantization},
             {"activations", e.activations},
             {"kv_cache_dtype_v", e.kv_cache_dtype_v},
-            {"kv_cache_group", e.kv_cache_group},
+            {"kv_cache_group", e.kv_cache_group == kAutoKvGroup ? Json("auto") : Json(e.kv_cache_group)},
             {"block_size", e.block_size},
             {"isa", e.isa},
             {"kv", e.kv}};

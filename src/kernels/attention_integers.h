@@ -34,6 +34,14 @@ struct QueryTail {
   }
 };
 
+// Fetches the lines that begin among a strip's scales and zero points, which are at byte `at`. What
+// lies before, in a line that began earlier, comes with that one.
+PF_INLINE void fetch_scales(const std::byte* strip, size_t at, int groups, bool has_zeros) {
+  const size_t end = at + static_cast<size_t>(groups) * kStripSlots * (has_zeros ? 4 : 2);
+  for (size_t line = (at + 63) / 64 * 64; line < end; line += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(strip + line), _MM_HINT_T1);
+}
+
 // One group's dot products of T queries and S strips, times the scales, added to total.
 template <class K, int T, int S>
 PF_INLINE void score_group(const KvLayout& layout, const StripList& strips, int first,
@@ -64,9 +72,8 @@ PF_INLINE void score_group(const KvLayout& layout, const StripList& strips, int 
   const size_t zeros_at = scales_at + static_cast<size_t>(strips.groups) * kStripSlots * 2;
   PF_UNROLL
   for (int i = 0; i < S; ++i) {
-    const std::byte* scales = at[i] + scales_at;
-    _mm_prefetch(reinterpret_cast<const char*>(ahead[i] + scales_at), _MM_HINT_T1);
-    const Vec::F scale = Vec::load_f16(scales);
+    if (group == 0) fetch_scales(ahead[i], scales_at, strips.groups, K::kHasZero);
+    const Vec::F scale = Vec::load_f16(at[i] + scales_at);
     PF_UNROLL
     for (int t = 0; t < T; ++t) {
       const int32_t sum = QueryTail(queries, t, dim).sums[group];
@@ -128,6 +135,7 @@ void weigh(const StripList& strips, const Tile& tile, int group, IntegerWeights&
   PF_UNROLL
   for (int t = 0; t < T; ++t) most[t] = sum[t] = zeros[t] = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
+    if (group == 0) fetch_scales(strips.ahead[i], strips.v_scales, strips.groups, V::kHasZero);
     const Vec::F scale = Vec::load_f16(strips.at[i] + scales_at);
     PF_UNROLL
     for (int t = 0; t < T; ++t) {

@@ -11,8 +11,10 @@ constexpr int kStrips = kChunkSlots / kStripSlots;
 constexpr int kMostTileQueries = 6;  // in any instruction set
 
 // How far ahead of the strip being read the next ones are fetched: strips of 1 to 4 KB are too
-// short for the hardware to notice. Into L2, since a chunk is larger than L1.
-constexpr int kPrefetchStrips = 8;
+// short for the hardware to notice. Into L2, since a chunk is larger than L1. A whole chunk is best
+// (every pass then waits for nothing), but where strips are long half of one is.
+constexpr int kPrefetchStrips = kStrips, kPrefetchLongStrips = kStrips / 2;
+constexpr size_t kLongStripBytes = 4096;
 
 // The chunk's strips, then the first of the next chunk. What a layout computes by division is kept
 // here: a strip is read in less time than a division takes.

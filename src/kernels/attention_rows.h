@@ -7,11 +7,11 @@
 namespace pagefold::kernels {
 namespace {
 
-// Integer keys: 15-bit integers in the instruction set's own form (2 bytes a dimension), their
-// unit, the sums of the groups.
+// Integer keys: the query's integers in the instruction set's own form (in 2 bytes a dimension),
+// their unit, the sums of the groups.
 PF_INLINE void prepare_integers(const KvLayout& layout, const float* q, Vec::F scale,
                                 std::byte* out) {
-  constexpr float kSteps = 16256.0f;
+  const float most_steps = layout.query_steps();
   const int dim = layout.head_dim;
   const Vec::F flip = Vec::set1(-1.0f);
   Vec::F most = Vec::zero(), sum = Vec::zero();
@@ -22,7 +22,7 @@ PF_INLINE void prepare_integers(const KvLayout& layout, const float* q, Vec::F s
     sum = Vec::add(sum, size);  // for NaN, which the maximum loses
   }
   const float largest = Vec::reduce_max(most);
-  float unit = largest / kSteps, steps = kSteps / largest;
+  float unit = largest / most_steps, steps = most_steps / largest;
   if (!(unit >= __FLT_MIN__)) unit = steps = 0.0f;
   if (Vec::any_nan(sum) || !(unit <= __FLT_MAX__)) unit = __builtin_nanf(""), steps = 0.0f;
   __builtin_memcpy(out + 2 * dim, &unit, 4);
@@ -33,7 +33,10 @@ PF_INLINE void prepare_integers(const KvLayout& layout, const float* q, Vec::F s
     for (int d = layout.group_begin(g), end = layout.group_end(g); d < end; d += 16) {
       const int n = end - d < 16 ? 8 : 16;
       const Vec::F whole = Vec::round(Vec::mul(Vec::mul(Vec::load_n(q + d, n), scale), factor));
-      store_query_integers(out, d, dim, whole, n);
+      if (layout.k_dtype == DType::int4)
+        store_query_bytes(out + d, whole, n);
+      else
+        store_query_integers(out, d, dim, whole, n);
       total = Vec::add(total, whole);
     }
     const auto exact = static_cast<int32_t>(steps == 0.0f ? 0.0f : Vec::reduce_add(total));

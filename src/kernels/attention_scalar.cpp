@@ -13,7 +13,6 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
 // Integer keys: the form of a prepared query, and what it takes at the front of its 4 head_dim
 // bytes: the unit, the sums of the groups, then the integers.
-constexpr float kQuerySteps = 16256.0f;   // 15 bits: two signed digits of base 128
 constexpr float kWeightSteps = 32767.0f;  // 15 bits
 
 float unit_of(float largest, float steps) { return largest / steps; }
@@ -152,9 +151,9 @@ void prepare_integers(const KvLayout& layout, const float* q, float scale, float
     if (!(x <= largest)) largest = x;
     if (largest != largest) break;
   }
-  const float unit = unit_of(largest, kQuerySteps);
+  const float unit = unit_of(largest, layout.query_steps());
   const bool all_zero = !usable(unit) || std::isinf(unit);
-  const float steps = kQuerySteps / largest;
+  const float steps = layout.query_steps() / largest;
   auto* const sums = reinterpret_cast<int32_t*>(out + 1);
   auto* const n = reinterpret_cast<int16_t*>(out + 1 + layout.groups());
   // NaN or infinite: every logit is NaN.

@@ -1,6 +1,6 @@
 // How integer keys and values are multiplied in pairs of 16 bits. Of four bytes those at 0 and 2
-// make one register, those at 1 and 3 another; queries and weights lie in that order. Include after
-// vec_avx2.h.
+// make one register, those at 1 and 3 another; queries and weights lie in that order. int4 keys and
+// their queries of 8 bits are multiplied as bytes. Include after vec_avx2.h.
 #pragma once
 
 #include "kernels/attention_parts.h"
@@ -47,6 +47,18 @@ PF_INLINE void store_query_integers(std::byte* q, int d, int, Floats x, int n) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + 2 * d), v);
   else
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 2 * d), _mm256_castsi256_si128(v));
+}
+
+// n: 8 or 16 of the integers in x, a byte each.
+PF_INLINE void store_query_bytes(std::byte* q, Floats x, int n) {
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)), 0xd8);
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  if (n == 16)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), bytes);
+  else
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(q), bytes);
 }
 
 PF_INLINE __m256i broadcast_pair(const std::byte* p) {
@@ -101,18 +113,30 @@ struct KeysInt4 {
   static constexpr bool kHasZero = true;
   static constexpr int strips(int) { return 1; }
   using Acc = Ints;
-  using Keys = FourNibbles;
+  struct Keys {
+    Ints low, high;
+  };
   struct Query {
-    PairsOfFour low, high;
+    __m256i low, high;
   };
   static PF_INLINE Acc zero() { return no_sums(); }
-  static PF_INLINE Keys load(const std::byte* p) { return load_nibbles(p); }
+  static PF_INLINE Keys load(const std::byte* p) {
+    const Ints x = load_ints(p);
+    const __m256i bits = _mm256_set1_epi8(15);
+    return {{_mm256_and_si256(x.a, bits), _mm256_and_si256(x.b, bits)},
+            {_mm256_and_si256(_mm256_srli_epi16(x.a, 4), bits),
+             _mm256_and_si256(_mm256_srli_epi16(x.b, 4), bits)}};
+  }
   static PF_INLINE Query query(const std::byte* q, int d, int) {
-    return {broadcast_four_integers(q + 2 * d), broadcast_four_integers(q + 2 * d + 8)};
+    return {broadcast_pair(q + d), broadcast_pair(q + d + 4)};
+  }
+  // Pairs of products: at most 4 x 15 x 127, which 16 bits hold.
+  static PF_INLINE __m256i pairs(__m256i low, __m256i high, const Query& q) {
+    return _mm256_add_epi16(_mm256_maddubs_epi16(low, q.low), _mm256_maddubs_epi16(high, q.high));
   }
   static PF_INLINE Acc dot(const Acc& a, const Keys& k, const Query& q) {
-    const Acc low = add_products(add_products(a, k.low_even, q.low.even), k.low_odd, q.low.odd);
-    return add_products(add_products(low, k.high_even, q.high.even), k.high_odd, q.high.odd);
+    return add_products(a, {pairs(k.low.a, k.high.a, q), pairs(k.low.b, k.high.b, q)},
+                        _mm256_set1_epi16(1));
   }
   static PF_INLINE Floats exact(const Acc& a, int32_t) { return as_floats(a); }
 };

@@ -1,5 +1,5 @@
 // How integer keys and values are multiplied with VNNI: eight bits at a time, so integers of 15
-// bits are two digits of base 128. Include after vec_avx512.h.
+// bits are two digits of base 128; queries for int4 keys have 8 bits. Include after vec_avx512.h.
 #pragma once
 
 #include "kernels/attention_parts.h"
@@ -35,6 +35,11 @@ PF_INLINE void store_query_integers(std::byte* q, int d, int head_dim, __m512 x,
   _mm512_mask_cvtepi32_storeu_epi8(q + head_dim + d, mask, low);
 }
 
+PF_INLINE void store_query_bytes(std::byte* q, __m512 x, int n) {
+  const auto mask = static_cast<__mmask16>(n == 16 ? 0xffff : 0xff);
+  _mm512_mask_cvtepi32_storeu_epi8(q, mask, _mm512_cvtps_epi32(x));
+}
+
 struct KeysInt8 {
   static constexpr int kDims = 4;
   static constexpr bool kHasZero = false;
@@ -61,25 +66,25 @@ struct KeysInt4 {
   static constexpr int kDims = 8;
   static constexpr bool kHasZero = true;
   static constexpr int strips(int queries) { return queries <= 1 ? 4 : 2; }
-  using Acc = DigitSums;
+  using Acc = __m512i;
   struct Keys {
     __m512i low, high;
   };
   struct Query {
-    KeysInt8::Query low, high;
+    __m512i low, high;
   };
-  static PF_INLINE Acc zero() { return no_sums(); }
+  static PF_INLINE Acc zero() { return _mm512_setzero_si512(); }
   static PF_INLINE Keys load(const std::byte* p) {
     const __m512i x = _mm512_loadu_si512(p);
     return {low_nibbles(x), high_nibbles(x)};
   }
-  static PF_INLINE Query query(const std::byte* q, int d, int head_dim) {
-    return {KeysInt8::query(q, d, head_dim), KeysInt8::query(q, d + 4, head_dim)};
+  static PF_INLINE Query query(const std::byte* q, int d, int) {
+    return {broadcast32(q + d), broadcast32(q + d + 4)};
   }
-  static PF_INLINE Acc dot(const Acc& a, const Keys& k, const Query& q) {
-    return KeysInt8::dot(KeysInt8::dot(a, k.low, q.low), k.high, q.high);
+  static PF_INLINE Acc dot(Acc a, const Keys& k, const Query& q) {
+    return add_dots(add_dots(a, k.low, q.low), k.high, q.high);
   }
-  static PF_INLINE __m512 exact(const Acc& a, int32_t) { return _mm512_cvtepi32_ps(joined(a)); }
+  static PF_INLINE __m512 exact(Acc a, int32_t) { return _mm512_cvtepi32_ps(a); }
 };
 
 // Weights: a row of high digits (unsigned), then of low ones, a byte a slot.

@@ -32,16 +32,18 @@
 //   slots outside [lo, hi) of a row, and dead ones, count as p = 0 and v = 0 exactly: what lies
 //       there, NaN included, does not matter, so unwritten slots need not be cleared;
 //   chunks are merged by attention_merge, in an order that depends on the slots alone.
-// Integer K: q of a (row, head) becomes 15-bit integers, n = round(q / u), u = max|q| / 16256 (all
-// 0
-//   where u is no normal number), once for all chunks; over the groups g in ascending order
+// Integer K: q of a (row, head) becomes integers, n = round(q / u), once for all chunks; u = max|q|
+//   / 16256 (15 bits) for int8, max|q| / 127 (8 bits) for int4, and all n = 0 where u is no normal
+//   number. Over the groups g in ascending order
 //   s = u sum_g scale_g (sum_d n_d q_d - zero_g sum_d n_d), sums of integers exact.
 // Integer V: p and the scales of the slots are multiplied, and rounded to 15 bits by chunk and
 // group:
 //   w = p scale, n = round(w / u), u = max w / 32767 over the visible slots (all 0 where u is no
 //   normal number), o = u (sum n q - sum n zero), sums of integers exact. l = sum p, not rounded.
-//   The steps are a hundredth of those of the stored values or less, so what is lost is lost in
-//   the cache, and two integer products of 8 bits (or one of 16) do the work.
+//   These steps are a hundredth of those of the stored values or less (for int4 keys and queries,
+//   both rotated so that no dimension stands out, a sixteenth, which adds less than a hundredth to
+//   the variance), so what is lost is lost in the cache, and one or two integer products of 8 bits
+//   (or one of 16) do the work.
 // A (row, head) gets the same bits whatever the other rows of the call, the block ids and the
 // slots that it does not see.
 #pragma once
@@ -73,6 +75,8 @@ struct KvLayout {
   PF_KERNEL_INLINE int group_end(int g) const {
     return group == 0 || (g + 1) * group > head_dim ? head_dim : (g + 1) * group;
   }
+  // Integer keys: what the largest |q| becomes.
+  PF_KERNEL_INLINE float query_steps() const { return k_dtype == DType::int4 ? 127.0f : 16256.0f; }
   PF_KERNEL_INLINE size_t k_strip_bytes() const {
     return kv_row_bytes(k_dtype, static_cast<size_t>(head_dim), static_cast<size_t>(group)) *
            kStripSlots;

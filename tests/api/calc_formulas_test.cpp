@@ -63,6 +63,11 @@ TEST(CalcFormulas, BlocksAreRoundedUpForEveryTable) {
   EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * (66 + 36));
   q.kv_cache_group = 32;  // two scales a row of 64
   EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * (68 + 40));
+  q.kv_cache_dtype = q.kv_cache_dtype_v = "int4";
+  q.kv_cache_group = 0;
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * (36 + 36));
+  q.kv_cache_group = CalcRequest().kv_cache_group;  // keys of 4 bits: groups of 32
+  EXPECT_EQ(calculated(q).kv.allocated_bytes, 16u * 64 * 16 * 8 * (40 + 40));
 }
 
 TEST(CalcFormulas, SlidingWindows) {

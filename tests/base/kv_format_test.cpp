@@ -59,6 +59,19 @@ TEST(KvFormat, ValuesFollowKeys) {
   EXPECT_EQ(resolved({"float", "auto", 0}).name(), "float32");
 }
 
+TEST(KvFormat, KeysOfFourBitsShareScalesInGroupsOfThirtyTwoUnlessToldOtherwise) {
+  EXPECT_EQ(resolved({"int4", "auto"}).group, 32);
+  EXPECT_EQ(resolved({"int4", "int8"}).group, 32);
+  EXPECT_EQ(resolved({"int4", "auto", 0}).group, 0);
+  EXPECT_EQ(resolved({"int8", "int4"}).group, 0);
+  EXPECT_EQ(resolved({"int8", "auto"}).group, 0);
+  EXPECT_EQ(resolved({"fp8", "auto"}).group, 0);
+  KvRecipe recipe;
+  recipe.dtype = DType::int4;
+  EXPECT_EQ(resolved({}, recipe).group, 32);
+  EXPECT_EQ(kv_format_warning(resolved({"int4", "auto"})), "");
+}
+
 TEST(KvFormat, OnlyInt4KeysAreRotated) {
   EXPECT_TRUE(resolved({"int4", "auto", 0}).hadamard_keys);
   EXPECT_TRUE(resolved({"int4", "bfloat16", 0}).hadamard_keys);
@@ -70,6 +83,7 @@ TEST(KvFormat, WrongWordsSayWhatWouldBeRight) {
   EXPECT_NE(refusal({"q4_0", "auto", 0}).find("int4"), std::string::npos);
   EXPECT_NE(refusal({"auto", "int2", 0}).find("--kv-cache-dtype-v"), std::string::npos);
   EXPECT_NE(refusal({"int8", "auto", 64}).find("--kv-cache-group"), std::string::npos);
+  EXPECT_NE(refusal({"int8", "auto", -2}).find("auto, 0"), std::string::npos);
   EXPECT_NE(refusal({"auto", "fp8", 32}).find("int8"), std::string::npos);
 }
 

@@ -117,6 +117,12 @@ TEST(Args, KvTypesOfEverySubcommand) {
     EXPECT_EQ(kv.group, 32);
   }
   EXPECT_EQ(parsed<ReclaimCommand>({"reclaim"}).kv.k, "bfloat16");
+  EXPECT_EQ(parsed<ServeCommand>({"serve"}).engine.kv_cache_group, kAutoKvGroup);
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "--kv-cache-group", "0"}).engine.kv_cache_group, 0);
+  EXPECT_EQ(parsed<ServeCommand>({"serve", "--kv-cache-group", "0", "--kv-cache-group", "auto"})
+                .engine.kv_cache_group,
+            kAutoKvGroup);
+  EXPECT_EQ(parsed<CalcCommand>({"calc", "x", "--kv-cache-group", "0"}).request.kv_cache_group, 0);
   EXPECT_EQ(parsed<ServeCommand>({"serve", "--kv-cache-dtype", "fp8"}).engine.kv_cache_dtype_v,
             "auto");
   EXPECT_THAT(error_of({"serve", "--kv-cache-dtype", "int2"}), HasSubstr("fp8_e4m3"));

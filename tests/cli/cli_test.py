@@ -112,10 +112,13 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(seen["architecture"], "llama")
         dims = {k: seen["dims"][k] for k in ("layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")}
         self.assertEqual(dims, {"layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64, "hidden": 576, "vocab": 49152})
-        # 2 (K and V) x 30 layers x 3 heads x (64 dims x bytes, and a float16 scale, int4: and a zero point)
+        # 2 (K and V) x 30 layers x 3 heads x (64 dims x bytes, and a float16 scale; int4: two of them, with zero points)
         self.assertEqual(seen["kv_bytes_per_token"], {
             "float32": 46080, "float16": 23040, "bfloat16": 23040, "fp8_e4m3": 11520, "fp8_e5m2": 11520,
-            "int8": 180 * (64 + 2), "int4": 180 * (32 + 4)})
+            "int8": 180 * (64 + 2), "int4": 180 * (32 + 2 * 4)})
+        whole = json.loads(run("inspect", MODEL, "--json", "--kv-cache-group", "0", "--kv-cache-dtype", "int4").stdout)
+        self.assertEqual(whole["kv_bytes_per_token"]["int4"], 180 * (32 + 4))
+        self.assertEqual(whole["controls"]["kv_cache_group"], 0)
         self.assertEqual(seen["controls"]["kv_cache_dtype"], "bfloat16")
         done = run("inspect", MODEL, "--json", "--dtype", "half", "--kv-cache-dtype", "int8", "--kv-cache-dtype-v",
                    "int4", "--kv-cache-group", "32")

@@ -18,12 +18,26 @@ struct Reference {
   std::vector<double> rounding;   // of o: what 15 bits of p may lose (integer V)
 };
 
-// Half a step of an integer query, relative to the largest |q|.
+// Half a step of a 15-bit integer query, relative to the largest |q|; of 15-bit weights.
 constexpr double kQueryStep = 0.5 / 16256, kWeightStep = 0.5 / 32767;
 
-inline float reference_query(const KvLayout& layout, float q, float scale) {
-  q *= scale;
-  return layout.k_dtype == DType::bf16 ? bf16_to_f32(f32_to_bf16(q)) : q;
+// The query as it meets the keys. 8 bits (int4 keys) are rounded here, as a bound for them would
+// hide other faults; 15 bits are left to the bound.
+inline std::vector<double> reference_query(const KvLayout& layout, const float* q, float scale) {
+  std::vector<double> out;
+  float largest = 0;
+  for (int d = 0; d < layout.head_dim; ++d) {
+    const float x = q[d] * scale;
+    largest = std::max(largest, std::abs(x));
+    out.push_back(double{layout.k_dtype == DType::bf16 ? bf16_to_f32(f32_to_bf16(x)) : x});
+  }
+  if (layout.k_dtype != DType::int4) return out;
+  const float unit = largest / 127, steps = 127 / largest;
+  for (int d = 0; d < layout.head_dim; ++d) {
+    const bool usable = unit >= std::numeric_limits<float>::min();
+    out[static_cast<size_t>(d)] = usable ? double{std::nearbyint(q[d] * scale * steps)} * unit : 0;
+  }
+  return out;
 }
 
 // u / 2 for every slot, u of the largest p * scale; sums are exact, the zero points' are not.
@@ -61,6 +75,7 @@ inline Reference reference_attention(const PagedCache& cache, int first_slot, in
   ref.magnitude.assign(static_cast<size_t>(dim), 0.0);
   ref.rounding.assign(static_cast<size_t>(dim), 0.0);
   const bool whole_k = dtype_has_scales(cache.layout.k_dtype);
+  const std::vector<double> query = reference_query(cache.layout, q, call.scale);
   double largest_q = 0;
   for (int d = 0; d < dim; ++d)
     largest_q = std::max(largest_q, std::abs(double{q[d]} * call.scale));
@@ -70,15 +85,16 @@ inline Reference reference_attention(const PagedCache& cache, int first_slot, in
     double dot = 0, magnitude = 0, rounding = 0;
     for (int d = 0; d < dim; ++d) {
       const double k = cache.stored(true, first_slot + s, d);
-      const double product = reference_query(cache.layout, q[d], call.scale) * k;
+      const double product = query[static_cast<size_t>(d)] * k;
       dot += product;
       magnitude += std::abs(product);
       if (!whole_k) continue;
       // Sums of integers are exact, but they are taken before the zero points.
       magnitude += std::abs(k) * largest_q;
-      rounding += 1.01 * kQueryStep * largest_q * std::abs(k);
       if (cache.layout.k_dtype == DType::int4)
         magnitude += 16 * cache.scale(true, first_slot + s, d) * largest_q;
+      else
+        rounding += 1.01 * kQueryStep * largest_q * std::abs(k);
     }
     const double bias = call.log_bias != nullptr ? call.log_bias[s] : 0.0;
     const auto at = static_cast<size_t>(s);

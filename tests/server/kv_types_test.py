@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import harness  # noqa: E402
 
 TABLES, DIM, BLOCK = 90, 64, 16  # of the default model
-# Bytes of one token's key or value of one head.
-ROW = {"float32": 256, "float16": 128, "bfloat16": 128, "fp8": 64, "fp8_e5m2": 64, "int8": 66, "int4": 36}
+# Bytes of one token's key or value of one head. int4 keys bring groups of 32; int4 values beside other keys have one scale: 36.
+ROW = {"float32": 256, "float16": 128, "bfloat16": 128, "fp8": 64, "fp8_e5m2": 64, "int8": 66, "int4": 40}
 PAIRS = [("float32", "auto"), ("bfloat16", "auto"), ("fp8", "auto"), ("fp8_e5m2", "auto"), ("int8", "auto"),
          ("int4", "auto"), ("int8", "int4"), ("float16", "fp8")]
 LONG_CHAT = os.environ.get("PAGEFOLD_LONG_CHAT") == "1"
@@ -36,12 +36,14 @@ def types(k, v):
 
 
 def test_bytes_are_those_of_the_formula():
-    for k, v in PAIRS:
+    for k, v, *group in PAIRS + [("int4", "auto", "0"), ("int8", "int4", "32")]:
         answer, log = generate("-p", "The capital of France is", "-n", "24", "--ignore-eos", "--max-model-len", "512",
-                               "--kv-cache-memory-bytes", "64M", *types(k, v))
+                               "--kv-cache-memory-bytes", "64M", *types(k, v), *(["--kv-cache-group", *group] if group else []))
         assert "Paris" in answer["text"], (k, v, answer["text"])
         kv = answer["usage"]["kv"]
-        block = BLOCK * (ROW[k] + ROW[k if v == "auto" else v])
+        rows = (68, 40) if group == ["32"] else (36, 36) if group else (ROW[k], ROW[k]) if v == "auto" else (
+            ROW[k], 36 if v == "int4" else ROW[v])
+        block = BLOCK * sum(rows)
         assert kv["bytes"] == kv["blocks"] * block and kv["blocks"] == 2 * TABLES, (k, v, kv)
         # Unscaled fp8_e4m3 is worth a warning, once; nothing else is.
         warned = log.count("scale of 1.0")
