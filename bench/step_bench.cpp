@@ -3,7 +3,8 @@
 //
 //   step_bench MODEL SPEC [SPEC ...] [repeat=20] [serve=on]
 //   SPEC = key=value,key=value ...  len (tokens a sequence, 8192) batch (1) rows (1, of each
-//          sequence) kv (auto) kvv (auto) group (auto) threads (0) run (32) model (another than MODEL)
+//          sequence) kv (auto) kvv (auto) group (auto) threads (0) run (32) model (another than
+//          MODEL)
 //
 // The specs take turns (A B A B ...); prints the median step in milliseconds of each, tokens a
 // second, bytes of the cache read a second, and the ratio to the first. Blocks lie as the engine
@@ -33,8 +34,8 @@ namespace {
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_spec(const std::string& text) {
-  Words words{{"len", "8192"}, {"batch", "1"}, {"rows", "1"},    {"kv", "auto"}, {"kvv", "auto"},
-              {"group", "auto"},  {"run", "32"},  {"threads", "0"}, {"model", ""}};
+  Words words{{"len", "8192"},   {"batch", "1"}, {"rows", "1"},    {"kv", "auto"}, {"kvv", "auto"},
+              {"group", "auto"}, {"run", "32"},  {"threads", "0"}, {"model", ""}};
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);

@@ -42,8 +42,7 @@ uint64_t bytes_with(const ModelDescription& d, const Controls& c, DType type) {
 
 Json kv_bytes_json(const ModelDescription& d, const Controls& c) {
   Json bytes = Json::object();
-  for (const DType type : kKvTypes)
-    bytes[std::string(dtype_name(type))] = bytes_with(d, c, type);
+  for (const DType type : kKvTypes) bytes[std::string(dtype_name(type))] = bytes_with(d, c, type);
   return bytes;
 }
 
@@ -124,8 +123,7 @@ std::string to_text(const ModelDescription& d, const Controls& c, bool all_tenso
   if (!d.quant_problem.empty()) out += fmt::format("cannot be run   {}\n", d.quant_problem);
   out += "KV cache        bytes a token:";
   for (const DType type : kKvTypes) {
-    out += fmt::format(" {} {}{}", dtype_name(type),
-                       grouped(bytes_with(d, c, type)),
+    out += fmt::format(" {} {}{}", dtype_name(type), grouped(bytes_with(d, c, type)),
                        type == DType::int4 ? "\n" : ",");
   }
   out += fmt::format(

@@ -41,22 +41,23 @@ uint64_t size_on_disk(const std::string& model) {
 Json settings_of(const EvalOptions& o, const std::string& data) {
   const EngineOptions& e = o.engine;
   const auto path = std::filesystem::path(e.model);
-  Json s = {{"version", kVersion},
-            {"task", o.task},
-            {"model", (path.has_filename() ? path : path.parent_path()).filename().string()},
-            {"model_bytes", size_on_disk(e.model)},
-            {"data", o.data.empty() ? "own" : std::filesystem::path(o.data).filename().string()},
-            {"data_digest", digest(data)},
-            {"seed", o.seed},
-            {"samples", o.samples},
-            {"dtype", e.dtype},
-            {"quantization", e.quantization},
-            {"activations", e.activations},
-            {"kv_cache_dtype_v", e.kv_cache_dtype_v},
-            {"kv_cache_group", e.kv_cache_group == kAutoKvGroup ? Json("auto") : Json(e.kv_cache_group)},
-            {"block_size", e.block_size},
-            {"isa", e.isa},
-            {"kv", e.kv}};
+  Json s = {
+      {"version", kVersion},
+      {"task", o.task},
+      {"model", (path.has_filename() ? path : path.parent_path()).filename().string()},
+      {"model_bytes", size_on_disk(e.model)},
+      {"data", o.data.empty() ? "own" : std::filesystem::path(o.data).filename().string()},
+      {"data_digest", digest(data)},
+      {"seed", o.seed},
+      {"samples", o.samples},
+      {"dtype", e.dtype},
+      {"quantization", e.quantization},
+      {"activations", e.activations},
+      {"kv_cache_dtype_v", e.kv_cache_dtype_v},
+      {"kv_cache_group", e.kv_cache_group == kAutoKvGroup ? Json("auto") : Json(e.kv_cache_group)},
+      {"block_size", e.block_size},
+      {"isa", e.isa},
+      {"kv", e.kv}};
   if (is_text_task(o.task)) {
     s["prompt_tokens"] = o.prompt;
     s["tokens"] = o.tokens;

@@ -10,6 +10,8 @@
 //   exact(acc, sum)         the sum of n q (int8) or of n (q + zero) (int4) as a float; sum: of n
 // and a type of values V
 //   kSlots, regs(T)         slots in 64 bytes, registers of 16 dimensions at once
+//   kSteps                  what the largest weight becomes
+//   kDiffused               whether what a weight loses is handed on to the next strip's
 //   store_weights(row, slot, x), weight(row, slot)    x: still to be rounded; a row:
 //                                                     kWeightRowBytes
 //   Acc zero(), dot(acc, values, weight), exact(acc)
@@ -20,7 +22,6 @@
 namespace pagefold::kernels {
 namespace {
 
-constexpr float kWeightSteps = 32767.0f;
 constexpr int kWeightRowBytes = 2 * kChunkSlots;
 
 // The unit and the sums behind a prepared query's integers (2 bytes a dimension).
@@ -151,22 +152,28 @@ void weigh(const StripList& strips, const Tile& tile, int group, IntegerWeights&
   PF_UNROLL
   for (int t = 0; t < T; ++t) {
     const float largest = Vec::reduce_max(most[t]);
-    float unit = largest / kWeightSteps, steps = kWeightSteps / largest;
+    float unit = largest / V::kSteps, steps = V::kSteps / largest;
     if (!(unit >= __FLT_MIN__)) unit = steps = 0.0f;
     if (Vec::any_nan(sum[t])) unit = __builtin_nanf("");
     out.unit[t] = unit;
     factor[t] = Vec::set1(steps);
   }
+  Vec::F carry[T];
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) carry[t] = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
     Vec::F zero = Vec::zero();
     if constexpr (V::kHasZero) zero = Vec::load_f16(strips.at[i] + zeros_at);
     PF_UNROLL
     for (int t = 0; t < T; ++t) {
-      const Vec::F x = Vec::mul(Vec::load(w[t] + i * kStripSlots), factor[t]);
-      V::store_weights(out.n[t], i * kStripSlots, x);
+      Vec::F x = Vec::mul(Vec::load(w[t] + i * kStripSlots), factor[t]);
+      // A hidden slot's weight is 0: it hands on what it got, as that rounds to 0.
+      if constexpr (V::kDiffused) x = Vec::add(x, carry[t]);
+      const Vec::F whole = Vec::round(x);
+      if constexpr (V::kDiffused) carry[t] = Vec::sub(x, whole);
+      V::store_weights(out.n[t], i * kStripSlots, whole);
       if constexpr (V::kHasZero)
-        zeros[t] =
-            Vec::fma(Vec::round(x), Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros[t]);
+        zeros[t] = Vec::fma(whole, Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros[t]);
     }
   }
   PF_UNROLL

@@ -13,7 +13,6 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
 // Integer keys: the form of a prepared query, and what it takes at the front of its 4 head_dim
 // bytes: the unit, the sums of the groups, then the integers.
-constexpr float kWeightSteps = 32767.0f;  // 15 bits
 
 float unit_of(float largest, float steps) { return largest / steps; }
 bool usable(float unit) { return unit >= std::numeric_limits<float>::min(); }
@@ -106,16 +105,21 @@ void add_integer_values(const KvLayout& layout, const AttentionChunkArgs& args,
     if (!(w[slot] <= largest)) largest = w[slot];  // a NaN stays
     if (largest != largest) break;
   }
-  const float unit = unit_of(largest, kWeightSteps);
+  const bool diffused = layout.v_dtype == DType::int4;
+  const float most_steps = diffused ? 254.0f : 32767.0f;
+  const float unit = unit_of(largest, most_steps);
   if (unit == unit && !usable(unit)) return;
   int32_t sums[512] = {};
-  float zeros = 0.0f;
-  const float steps = kWeightSteps / largest;
+  float zeros = 0.0f, carry[kStripSlots] = {};
+  const float steps = most_steps / largest;
   const int begin = layout.group_begin(group), end = layout.group_end(group);
   for (int slot = 0; slot < args.slots && unit == unit; ++slot) {
     if (!visible(slot)) continue;
     const StripPart values = values_of(slot);
-    const int n = static_cast<int>(std::nearbyint(w[slot] * steps));
+    float& lost = carry[slot % kStripSlots];
+    const float x = w[slot] * steps + lost;
+    const int n = static_cast<int>(std::nearbyint(x));
+    if (diffused) lost = x - static_cast<float>(n);
     zeros += static_cast<float>(n) * values.zero(group, slot % kStripSlots);
     for (int d = begin; d < end; ++d) sums[d - begin] += n * values.code(d, slot % kStripSlots);
   }

@@ -55,8 +55,8 @@ void list_strips(const KvLayout& layout, const AttentionChunkArgs& args, StripLi
   // Where nothing follows, what is read last is fetched again, which costs next to nothing.
   for (int i = 0; i < kPrefetchStrips; ++i)
     strips.at[count + i] = i < found ? next[i] : strips.at[count - 1];
-  strips.ahead = strips.at + (layout.strip_bytes() < kLongStripBytes ? kPrefetchStrips
-                                                                     : kPrefetchLongStrips);
+  strips.ahead =
+      strips.at + (layout.strip_bytes() < kLongStripBytes ? kPrefetchStrips : kPrefetchLongStrips);
 }
 
 PF_INLINE uint64_t bits_below(int n) {

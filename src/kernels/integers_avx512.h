@@ -1,5 +1,5 @@
 // How integer keys and values are multiplied with VNNI: eight bits at a time, so integers of 15
-// bits are two digits of base 128; queries for int4 keys have 8 bits. Include after vec_avx512.h.
+// bits are two digits of base 128; what meets four bits has eight. Include after vec_avx512.h.
 #pragma once
 
 #include "kernels/attention_parts.h"
@@ -90,7 +90,8 @@ struct KeysInt4 {
 // Weights: a row of high digits (unsigned), then of low ones, a byte a slot.
 struct ValuesInt8 {
   static constexpr int kSlots = 4;
-  static constexpr bool kHasZero = false;
+  static constexpr float kSteps = 32767.0f;
+  static constexpr bool kHasZero = false, kDiffused = false;
   static constexpr int regs(int queries) { return queries <= 3 ? 4 : 2; }
   using Acc = DigitSums;
   using Values = __m512i;
@@ -115,26 +116,34 @@ struct ValuesInt8 {
   static PF_INLINE __m512 exact(const Acc& a) { return _mm512_cvtepi32_ps(joined(a)); }
 };
 
-struct ValuesInt4 : ValuesInt8 {
+struct ValuesInt4 {
   static constexpr int kSlots = 8;
-  static constexpr bool kHasZero = true;
-  static constexpr int regs(int queries) { return queries <= 1 ? 4 : queries <= 5 ? 2 : 1; }
+  static constexpr float kSteps = 254.0f;
+  static constexpr bool kHasZero = true, kDiffused = true;
+  static constexpr int regs(int queries) { return queries <= 3 ? 4 : 2; }
+  using Acc = __m512i;
   struct Values {
     __m512i low, high;
   };
   struct Weight {
-    ValuesInt8::Weight low, high;
+    __m512i low, high;
   };
+  static PF_INLINE Acc zero() { return _mm512_setzero_si512(); }
+  static PF_INLINE void store_weights(std::byte* row, int slot, __m512 n) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(row + slot),
+                     _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(n)));
+  }
   static PF_INLINE Values load(const std::byte* p) {
     const __m512i x = _mm512_loadu_si512(p);
     return {low_nibbles(x), high_nibbles(x)};
   }
   static PF_INLINE Weight weight(const std::byte* row, int slot) {
-    return {ValuesInt8::weight(row, slot), ValuesInt8::weight(row, slot + 4)};
+    return {broadcast32(row + slot), broadcast32(row + slot + 4)};
   }
-  static PF_INLINE Acc dot(const Acc& a, const Values& v, const Weight& w) {
-    return ValuesInt8::dot(ValuesInt8::dot(a, v.low, w.low), v.high, w.high);
+  static PF_INLINE Acc dot(Acc a, const Values& v, const Weight& w) {
+    return add_dots(add_dots(a, w.low, v.low), w.high, v.high);
   }
+  static PF_INLINE __m512 exact(Acc a) { return _mm512_cvtepi32_ps(a); }
 };
 
 }  // namespace

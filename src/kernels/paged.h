@@ -36,14 +36,16 @@
 //   / 16256 (15 bits) for int8, max|q| / 127 (8 bits) for int4, and all n = 0 where u is no normal
 //   number. Over the groups g in ascending order
 //   s = u sum_g scale_g (sum_d n_d q_d - zero_g sum_d n_d), sums of integers exact.
-// Integer V: p and the scales of the slots are multiplied, and rounded to 15 bits by chunk and
-// group:
-//   w = p scale, n = round(w / u), u = max w / 32767 over the visible slots (all 0 where u is no
-//   normal number), o = u (sum n q - sum n zero), sums of integers exact. l = sum p, not rounded.
-//   These steps are a hundredth of those of the stored values or less (for int4 keys and queries,
-//   both rotated so that no dimension stands out, a sixteenth, which adds less than a hundredth to
-//   the variance), so what is lost is lost in the cache, and one or two integer products of 8 bits
-//   (or one of 16) do the work.
+// Integer V: p and the scales of the slots are multiplied, and rounded by chunk and group:
+//   w = p scale, u = max w / 32767 (int8) or / 254 (int4) over the visible slots, all n = 0 where u
+//   is no normal number; o = u (sum n q - sum n zero), sums of integers exact. l = sum p, not
+//   rounded. int8: n = round(w / u). int4: what a weight loses goes on to the next one, n = round(w
+//   / u + c), c = w / u + c - n, over the visible slots 16 apart, so that many small weights beside
+//   a large one keep their sum (error diffusion).
+// Of 15 bits the steps are a hundredth of those of the stored values or less. Of 8 bits, where only
+// four are stored, they add less than a hundredth to the variance of a logit (keys and queries are
+// rotated, so that no dimension stands out) and at most a sixteenth to that of the output. So what
+// is lost is lost in the cache, and one or two products of 8 bits (or one of 16) do the work.
 // A (row, head) gets the same bits whatever the other rows of the call, the block ids and the
 // slots that it does not see.
 #pragma once

@@ -15,11 +15,12 @@ struct Reference {
   std::vector<double> o;          // unnormalised, relative to m
   std::vector<double> magnitude;  // sum of p |v|
   double logit_error = 0;         // bound of the error of any logit
-  std::vector<double> rounding;   // of o: what 15 bits of p may lose (integer V)
+  std::vector<double> rounding;   // of o: what 15 or 8 bits of p may lose (integer V)
 };
 
-// Half a step of a 15-bit integer query, relative to the largest |q|; of 15-bit weights.
-constexpr double kQueryStep = 0.5 / 16256, kWeightStep = 0.5 / 32767;
+// Half a step of a 15-bit integer query, relative to the largest |q|; of 15-bit weights; a whole
+// one of the 8-bit weights of int4 values.
+constexpr double kQueryStep = 0.5 / 16256, kWeightStep = 0.5 / 32767, kSmallWeightStep = 1.0 / 254;
 
 // The query as it meets the keys. 8 bits (int4 keys) are rounded here, as a bound for them would
 // hide other faults; 15 bits are left to the bound.
@@ -40,9 +41,13 @@ inline std::vector<double> reference_query(const KvLayout& layout, const float* 
   return out;
 }
 
-// u / 2 for every slot, u of the largest p * scale; sums are exact, the zero points' are not.
+// u / 2 for every slot, u of the largest p * scale; sums are exact, the zero points' are not. int4:
+// what slot i loses (at most u / 2) is what the next one, 16 further, gets: by parts the sum loses
+// u / 2 times the differences of their codes.
 inline void add_weight_rounding(const PagedCache& cache, int first_slot, Reference& ref) {
-  const double zeros = cache.layout.v_dtype == DType::int4 ? 0x1p-18 * 16 : 0;
+  const bool diffused = cache.layout.v_dtype == DType::int4;
+  const double zeros = diffused ? 0x1p-18 * 16 : 0;
+  const double step = diffused ? kSmallWeightStep / 2 : kWeightStep;
   std::vector<std::pair<int, double>> seen;  // slots and their p
   for (int s = 0; s < kChunkSlots; ++s) {
     const double x = ref.logits[static_cast<size_t>(s)];
@@ -59,10 +64,15 @@ inline void add_weight_rounding(const PagedCache& cache, int first_slot, Referen
         n += seen[i].second * scales[i];
       }
     }
-    double codes = 0;
-    for (size_t i = 0; i < seen.size(); ++i)
-      if (scales[i] > 0) codes += std::abs(cache.stored(false, seen[i].first, d) / scales[i]);
-    ref.rounding[static_cast<size_t>(d)] = 1.01 * kWeightStep * largest * codes + zeros * n;
+    double codes = 0, before[kStripSlots] = {};
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const double code = scales[i] > 0 ? cache.stored(false, seen[i].first, d) / scales[i] : 0;
+      double& last = before[seen[i].first % kStripSlots];
+      codes += std::abs(diffused ? code - last : code);
+      last = code;
+    }
+    for (const double last : before) codes += diffused ? std::abs(last) : 0;
+    ref.rounding[static_cast<size_t>(d)] = 1.01 * step * largest * codes + zeros * n;
   }
 }
 

@@ -140,5 +140,29 @@ TEST(AttentionChunk, WideLogits) {
   }
 }
 
+// int4 values: weights of 8 bits, each of the small ones below half a step of the large one's, keep
+// their sum.
+TEST(Attention, ManySmallWeightsBesideALargeOne) {
+  const KvLayout layout{DType::f32, DType::int4, 64, 16};
+  for (const AttentionIsa& isa : attention_isas()) {
+    PagedCache cache(layout, 256, 1, isa);
+    std::fill(cache.k.begin(), cache.k.end(), 0.0f);
+    std::fill(cache.v.begin(), cache.v.end(), 1.0f);
+    cache.k[0] = 7;  // slot 0, with a query of length 1: e^7 times the weight of the others
+    std::fill_n(cache.v.begin(), 64, -1.0f);
+    cache.append(isa, 0, 256);
+    std::vector<float> q(64, 0.0f);
+    q[0] = 1;
+    Partials out(1, 64);
+    ChunkCall call;
+    call.scale = 1;
+    run_chunk(isa, cache, 0, 256, q.data(), {{0, 256}}, 1, out, call);
+    const double small = 255 * std::exp(-7.0);  // 0.23 in all, each a quarter of a step
+    for (int d = 0; d < 64; ++d)
+      ASSERT_NEAR(out.o[static_cast<size_t>(d)] / out.l[0], (small - 1) / (small + 1), 0.03)
+          << isa.name;
+  }
+}
+
 }  // namespace
 }  // namespace pagefold::kernels
