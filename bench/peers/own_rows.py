@@ -26,7 +26,7 @@ def attention(kind, args):
     runs = [json.loads(_run(command))["benchmarks"][0] for _ in range(args.repeat)]
     shares = [r["share"] for r in runs]
     return _named(statistics.median(shares), {"share": shares, "GB/s": [r["GB/s"] for r in runs],
-                                              "read_GB/s": [r["limit"] for r in runs], "scattered_GB/s": [r["scattered"] for r in runs]}, command)
+                                              "read_GB/s": [r["limit"] for r in runs], "reader_GB/s": [r["reader"] for r in runs]}, command)
 
 
 def weights(args):

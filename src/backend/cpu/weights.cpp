@@ -176,7 +176,7 @@ Result<Activations> resolve_activations(const QuantSource& source, Activations w
     return possible && !source.wants_16bit ? Activations::int8 : Activations::bits16;
   if (wanted == Activations::int8 && !possible) {
     return bad_input(
-        "activations=int8: {} weights are no integers, so int8 inputs cannot be multiplied with "
+        "--activations int8: {} weights are no integers, so int8 inputs cannot be multiplied with "
         "them; use activations auto or 16",
         source.values == QuantValues::fp8 ? "fp8" : "table-coded (nf4, fp4)");
   }
