@@ -81,7 +81,7 @@ struct Comparison {
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_words(int argc, char** argv) {
-  Words o{{"dtype", "auto"}, {"kv", "auto"},       {"kvv", "auto"},    {"kvgroup", "0"},
+  Words o{{"dtype", "auto"}, {"kv", "auto"},       {"kvv", "auto"},    {"kvgroup", "auto"},
           {"chunk", "512"},  {"hadamard", "auto"}, {"centre", "auto"}, {"activations", "auto"},
           {"threads", "0"},  {"isa", "auto"},      {"tokens", "0"},    {"out", ""}};
   for (int i = 4; i < argc; ++i) {
@@ -95,8 +95,8 @@ Result<Words> parse_words(int argc, char** argv) {
 }
 
 Result<KvFormat> kv_format(Words& o, DType dtype, const KvRecipe& recipe) {
-  PF_ASSIGN(KvFormat f,
-            resolve_kv_format({o["kv"], o["kvv"], std::stoi(o["kvgroup"])}, dtype, recipe));
+  const int group = o["kvgroup"] == "auto" ? kAutoKvGroup : std::stoi(o["kvgroup"]);
+  PF_ASSIGN(KvFormat f, resolve_kv_format({o["kv"], o["kvv"], group}, dtype, recipe));
   if (o["hadamard"] != "auto") f.hadamard_keys = o["hadamard"] == "1";
   if (o["centre"] != "auto") f.centred_keys = o["centre"] == "1";
   return f;
