@@ -232,12 +232,13 @@ TEST_P(Compaction, TwentyRoundsEqualMaskedAttention) {
   const auto& [kv, packing, kv_heads] = GetParam();
   // Only the order of sums differs. Probabilities are rounded to the cache's type relative to
   // another maximum; a single step over a handful of slots shows bfloat16's own grain, 2^-9.
-  // Integer values take them in 8 bits, by strips, and a key of the next layer may then round to
-  // another integer: whole answers drift by it, where attention over the same stored values stays
-  // within one bound before and after (tests/kernels/compacted_test.cpp).
+  // Integer values take them in 15 bits, int4 ones in 8, by chunks, and a key of the next layer may
+  // then round to another integer: whole answers drift by it, where attention over the same stored
+  // values stays within one bound before and after (tests/kernels/compacted_test.cpp).
   const bool integers = dtype_has_scales(kv.k) || dtype_has_scales(kv.v);
-  const double most = integers ? 1e-3 : kv.k == DType::f32 ? 1e-5 : 1e-3;
-  const double most_of_step = integers                                   ? 0x1p-6
+  const double most = kv.v == DType::int4 ? 4e-3 : kv.k == DType::f32 && !integers ? 1e-5 : 1e-3;
+  const double most_of_step = kv.v == DType::int4                        ? 0x1p-5
+                              : integers                                 ? 0x1p-6
                               : kv.v == DType::f32 || kv.v == DType::f16 ? most
                                                                          : 0x1p-9;
   Twins twins(kv_heads, kv);
@@ -263,10 +264,11 @@ TEST_P(Compaction, TwentyRoundsEqualMaskedAttention) {
 class Shuffled : public ::testing::TestWithParam<KvFormat> {};
 
 // Sums in another order change the last bits of a layer's output, and a key or value of the next
-// layer may round to its neighbour: of 4 bits that is a sixteenth of a head's range.
+// layer may round to its neighbour: of 4 bits that is a sixteenth of a head's range. int4 values
+// also take their weights in 8 bits, whose rounding depends on the order of the slots.
 TEST_P(Shuffled, BlocksChangeNothing) {
   const bool four_bits = GetParam().k == DType::int4 || GetParam().v == DType::int4;
-  const double most = four_bits ? 0x1p-5 : 1e-3;
+  const double most = four_bits ? 0x1p-4 : 1e-3;
   for (const int kv_heads : {1, 2, 4}) {
     Twins twins(kv_heads, GetParam());
     std::mt19937 rng(12);
@@ -278,7 +280,7 @@ TEST_P(Shuffled, BlocksChangeNothing) {
       EXPECT_LT(error, most) << i;
       sum += error;
     }
-    EXPECT_LT(sum / 64, 1e-3);
+    EXPECT_LT(sum / 64, four_bits ? 5e-3 : 1e-3);
   }
 }
 
