@@ -9,12 +9,14 @@
 #include <random>
 
 #include "backend/backend.h"
+#include "base/half.h"
 
 namespace pagefold {
 namespace {
 
 constexpr int kLayers = 30, kKvHeads = 3, kHeads = 9, kDim = 64, kSlots = 2176, kKept = 2048;
 constexpr int kTables = kLayers * kKvHeads, kBlocks = kSlots / 16;
+constexpr int32_t kBlockSlots = 16;
 
 struct Cache {
   std::unique_ptr<Backend> backend;
@@ -36,6 +38,20 @@ struct Cache {
       views.push_back({ids.data() + t * kBlocks, kSlots, 0, nullptr});
   }
 };
+
+// Keys with a common direction, as a model's are: without it no key is like another, and all are
+// searched. The bfloat16 layout (kernels/paged.h): [head_dim / 2][16][2], then the values.
+void write_keys(Cache& c, float common) {
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> words(c.backend->block_bytes() / sizeof(uint16_t));
+  for (const BlockId id : c.ids) {
+    for (size_t i = 0; i < words.size(); ++i)
+      words[i] = f32_to_bf16(normal(rng) + (i / 32 % 8 == 0 ? common : 0));
+    c.backend->load_blocks({&id, 1}, {&kBlockSlots, 1},
+                           reinterpret_cast<const std::byte*>(words.data()));
+  }
+}
 
 std::vector<int32_t> survivors(int kept, uint32_t seed) {
   std::vector<int32_t> all(kSlots);
@@ -97,6 +113,7 @@ BENCHMARK(score_coefficients)->Arg(1)->Arg(13)->UseRealTime()->Unit(benchmark::k
 
 void score_redundancy(benchmark::State& state) {
   Cache c;
+  write_keys(c, static_cast<float>(state.range(0)));
   constexpr int kWindow = 8;
   std::vector<float> ring_data(static_cast<size_t>(kLayers * kWindow * kHeads * kDim), 0.1f);
   const QueryRing ring{ring_data.data(), kWindow};
@@ -114,7 +131,12 @@ void score_redundancy(benchmark::State& state) {
     c.backend->score_tables(q, {c.views.data(), kLayers, kHeads, kKvHeads, 0.125f, true},
                             scored.data());
 }
-BENCHMARK(score_redundancy)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(score_redundancy)
+    ->ArgName("common")
+    ->Arg(0)
+    ->Arg(3)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 // Give all memory back and commit it again: 50 MB.
 void release_and_commit(benchmark::State& state) {

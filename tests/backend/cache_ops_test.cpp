@@ -212,6 +212,35 @@ TEST(CacheOps, RedundancyEqualsTheReferenceAtEveryThreshold) {
   }
 }
 
+// More slots than are summed in float32, a common direction as keys of a model have it, and lengths
+// whose squares float32 does not hold.
+TEST(CacheOps, RedundancyOfKeysOfEveryLength) {
+  constexpr int kRows = 1111, kDim = 16;
+  CacheCase c;
+  c.n_heads = 1, c.n_kv_heads = 1, c.head_dim = kDim, c.rows = kRows;
+  std::mt19937 rng(8);
+  std::normal_distribution<float> normal;
+  std::vector<float> keys(kRows * kDim), reference(kRows), similarity(1120), logits(1120);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    constexpr float kLengths[] = {1, 1e-22f, 1e19f, 0, 3e-5f};
+    keys[i] = (normal(rng) + (i % kDim < 3 ? 2 : 0)) * kLengths[i / kDim % 5];
+  }
+  CachedRows rows(c, &keys);
+  const auto views = rows.views(c.rows);
+  ScoredKeys scored{logits.data(), 1120, similarity.data()};
+  QueryRing ring;
+  for (const float threshold : {-0.5f, 0.5f, 0.9f, 0.97f, 1.0f}) {
+    KeyScoreQuery q;
+    q.kind = KeyScore::redundancy;
+    q.threshold = threshold;
+    q.ring = &ring;
+    rows.backend().score_tables(q, {views.data(), 1, 1, 1, 1.0f, true}, &scored);
+    rkv_similarity(keys.data(), kRows, kDim, threshold, false, reference.data());
+    for (size_t s = 0; s < kRows; ++s)
+      ASSERT_NEAR(similarity[s], reference[s], 1e-6) << threshold << " " << s;
+  }
+}
+
 TEST(CacheOps, WindowLogitsAreTheMaximumOfTheGroup) {
   CacheCase c;
   c.n_heads = 4, c.n_kv_heads = 2, c.head_dim = 8, c.rows = 37;

@@ -33,6 +33,24 @@ KeyFn rkv_backend(const CaseInput& in) {
   };
 }
 
+TEST(RkvMath, SoftmaxOverItsWholeRange) {
+  for (const size_t n : {1u, 2u, 5u, 1003u}) {
+    std::vector<float> x(n), out(n);
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) x[i] = 30 - 0.0865f * static_cast<float>(i * 7 % n);
+    for (const float v : x) sum += std::exp(double{v});
+    rkv_redundancy(x.data(), static_cast<int64_t>(n), out.data());
+    for (size_t i = 0; i < n; ++i)
+      ASSERT_NEAR(out[i] * sum / std::exp(double{x[i]}), 1.0, 5e-7) << n << " " << x[i];
+  }
+  const float far[] = {0, -200, -1e30f};
+  float out[3];
+  rkv_redundancy(far, 3, out);
+  EXPECT_EQ(out[0], 1.0f);
+  EXPECT_EQ(out[1], 0.0f);
+  EXPECT_EQ(out[2], 0.0f);
+}
+
 TEST(RkvCase, SimilarityImportanceAndRedundancy) {
   const Json file = load_case("rkv");
   const CaseInput in(file);

@@ -54,24 +54,17 @@ void score_redundancy(KeyReader& reader, const KeyScoreQuery& q, const KeyTables
                       int head, int head_dim, const ScoredKeys& out) {
   const TableView& table = keys.tables[layer * keys.n_kv_heads + head];
   const int group = keys.n_heads / keys.n_kv_heads;
-  static thread_local std::vector<float> queries, dots;  // kept: they are large
+  std::vector<float> queries;
   gather_queries(q, keys, layer, head, head_dim, queries);
-  dots.resize(static_cast<size_t>(q.window * group * table.len));
-  reader.dots(table, table.len, queries.data(), q.window * group, keys.scale, dots.data(),
-              table.len);
+  reader.redundancy(table, table.len, queries.data(), q.window, group, keys.scale, q.threshold,
+                    out);
+  if (table.live == nullptr) return;
   for (int i = 0; i < q.window; ++i) {
-    const float* of_row = dots.data() + int64_t{i} * group * table.len;
     float* logits = out.logits + i * out.stride;
-    std::copy_n(of_row, table.len, logits);
-    for (int g = 1; g < group; ++g) {
-      const float* d = of_row + g * table.len;
-      for (int64_t s = 0; s < table.len; ++s) logits[s] = std::max(logits[s], d[s]);
-    }
-    for (int64_t s = 0; table.live != nullptr && s < table.len; ++s) {
+    for (int64_t s = 0; s < table.len; ++s) {
       if ((table.live[s / 32] >> (s % 32) & 1u) == 0) logits[s] = -1e30f;  // no share of a softmax
     }
   }
-  if (out.similarity != nullptr) reader.similarity(table, table.len, q.threshold, out.similarity);
 }
 
 }  // namespace

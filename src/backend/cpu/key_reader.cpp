@@ -100,16 +100,31 @@ void KeyReader::dots(const TableView& table, int64_t slots, const float* queries
   }
 }
 
-void KeyReader::similarity(const TableView& table, int64_t slots, float threshold, float* out) {
+void KeyReader::redundancy(const TableView& table, int64_t slots, const float* queries, int window,
+                           int group, float scale, float threshold, const ScoredKeys& out) {
   static thread_local SimilarKeys similar;  // its buffers are large
-  similar.begin(k_, layout_.head_dim, slots);
+  const int dim = layout_.head_dim;
+  if (out.similarity != nullptr) similar.begin(k_, dim, slots);
+  results_.resize(static_cast<size_t>(window) * static_cast<size_t>(group) * kStrip);
   for (int64_t slot = 0; slot < slots; slot += kStrip) {
+    const int64_t n = std::min<int64_t>(kStrip, slots - slot);
+    const float* keys = strip(table, slots, slot);
+    k_.dot_strips({keys, 1, dim, queries, dim, window * group, scale, results_.data(), kStrip});
+    for (int i = 0; i < window; ++i) {
+      float* most = results_.data() + int64_t{i} * group * kStrip;
+      for (int g = 1; g < group; ++g) {
+        const float* x = most + g * kStrip;
+        for (int lane = 0; lane < kStrip; ++lane) most[lane] = std::max(most[lane], x[lane]);
+      }
+      std::copy_n(most, n, out.logits + i * out.stride + slot);
+    }
+    if (out.similarity == nullptr) continue;
     uint32_t counts = 0;
-    for (int64_t lane = 0; lane < std::min<int64_t>(kStrip, slots - slot); ++lane)
+    for (int64_t lane = 0; lane < n; ++lane)
       counts |= is_held(table, slot + lane, layout_.block_size) ? 1u << lane : 0u;
-    similar.add_strip(slot, strip(table, slots, slot), counts);
+    similar.add_strip(slot, keys, counts);
   }
-  similar.means(threshold, out);
+  if (out.similarity != nullptr) similar.means(threshold, out.similarity);
 }
 
 }  // namespace pagefold::cpu

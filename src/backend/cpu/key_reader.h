@@ -28,8 +28,11 @@ class KeyReader {
   // out[n_queries][ldo] = scale * queries . keys; queries: [n_queries][head_dim].
   void dots(const TableView& table, int64_t slots, const float* queries, int n_queries, float scale,
             float* out, int64_t ldo);
-  // ScoredKeys::similarity of kv/signals.h. Dead slots are like no other, are no row and get 0.
-  void similarity(const TableView& table, int64_t slots, float threshold, float* out);
+  // ScoredKeys of KeyScore::redundancy (kv/signals.h) from one reading of the keys; out.similarity
+  // may be null. queries: [window][group][head_dim]. Dead slots are like no other, are no row and
+  // get similarity 0; their logits are not special.
+  void redundancy(const TableView& table, int64_t slots, const float* queries, int window,
+                  int group, float scale, float threshold, const ScoredKeys& out);
 
  private:
   // The model's keys of the strip that begins at `slot`, float32 [head_dim][16]; slots of it that

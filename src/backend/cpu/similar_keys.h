@@ -37,17 +37,20 @@ class SimilarKeys {
   };
 
   float* strip(int64_t slot) { return units_.data() + slot * dim_; }
+  float unit_lanes(const float* keys, float* to, uint32_t counts, uint32_t& directed);
+  void fold_sums();
   void add_column_sums();
-  double encode_strip(int64_t slot, float scale);
+  float encode_strip(int64_t slot, float scale);
   int32_t encode(float threshold);
   void search();
   void search_pair(Open& rows, int64_t tile, Open& columns, int64_t column_tile);
   // Fills near_; false: nothing is near.
   bool near_tile(const int32_t* rows, int n, int64_t tile);
-  void take_from_columns(Open& open, int64_t tile);
-  void take_from_rows(Open& open, int64_t tile, int64_t row_tile);
-  float cosine(int32_t row, int32_t column);
-  bool take(int32_t row, int32_t column);
+  // near: [open.n] columns of `tile` that may be above the threshold; used up.
+  void take_newest(Open& open, uint64_t* near, int64_t tile);
+  int take_round(const int32_t* rows, uint64_t* near, int n, int64_t tile);
+  const float* column_key(int64_t tile, int column);
+  void take_first_column();
 
   const kernels::Kernels* k_ = nullptr;
   int dim_ = 0;
@@ -56,18 +59,22 @@ class SimilarKeys {
   std::vector<float> units_;               // [strips][head_dim][16]
   std::unique_ptr<int8_t[], Free> codes_;  // as StripNearArgs has them
   size_t code_bytes_ = 0;
-  std::vector<int32_t> sums_;     // [slots] of the codes
-  std::vector<uint16_t> counts_;  // [strips]
-  std::vector<double> column_;    // [slots] sum of a column
-  std::vector<Open> open_;        // [tiles]
-  std::vector<uint64_t> near_;    // [rows of the last near_tile()] bits of the tile's columns
+  std::vector<int32_t> sums_;       // [slots] of the codes
+  std::vector<uint16_t> counts_;    // [strips]
+  std::vector<uint16_t> directed_;  // [strips] bit: the key is counted and not zero
+  std::vector<float> lane_sums_;    // [head_dim][16] of the unit keys since fold_sums()
+  std::vector<double> sum_;         // [head_dim] of those before
+  std::vector<float> column_dots_;  // [slots] key . sum of all
+  std::vector<double> column_;      // [slots] sum of a column
+  std::vector<Open> open_;          // [tiles]
+  std::vector<uint64_t> near_;      // [rows of the last near_tile()] bits of the tile's columns
   float threshold_ = 0;
   int32_t limit_ = 0;
-  // The float32 products of one row with one strip.
-  std::vector<float> query_;
-  float products_[kernels::kStripSlots] = {};
-  int32_t query_row_ = -1;
-  int64_t product_strip_ = -1;
+  // Keys of one tile in rows, those that were asked for.
+  std::vector<float> column_keys_;  // [64][head_dim]
+  uint64_t have_keys_ = 0;
+  int64_t keys_tile_ = -1;
+  std::vector<float> queries_;  // [16][head_dim]
 };
 
 }  // namespace pagefold::cpu

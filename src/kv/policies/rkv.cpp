@@ -43,14 +43,19 @@ class Rkv final : public Policy {
     const auto rows = static_cast<int>(std::min(window, in.next_pos));
     const int64_t begin = in.next_pos - window;
     // The prefix in the order of positions, so that the pool is right after `fill` too.
-    std::vector<int32_t> live, prefix;
+    // A key of the sort is a position before its slot: slots alone would be looked up each time.
+    std::vector<int32_t> live;
+    std::vector<uint64_t> ordered;
+    live.reserve(static_cast<size_t>(s.n)), ordered.reserve(static_cast<size_t>(s.n));
     for (int64_t i = 0; i < s.n; ++i) {
       if (s.flags != nullptr && (s.flags[i] & kSlotDead) != 0) continue;
       live.push_back(static_cast<int32_t>(i));
-      if (s.positions[i] < begin) prefix.push_back(static_cast<int32_t>(i));
+      if (s.positions[i] < begin)
+        ordered.push_back(static_cast<uint64_t>(s.positions[i]) << 32 | static_cast<uint64_t>(i));
     }
-    std::sort(prefix.begin(), prefix.end(),
-              [&](int32_t a, int32_t b) { return s.positions[a] < s.positions[b]; });
+    std::sort(ordered.begin(), ordered.end());
+    std::vector<int32_t> prefix(ordered.size());
+    for (size_t i = 0; i < prefix.size(); ++i) prefix[i] = static_cast<int32_t>(ordered[i]);
     const auto n = static_cast<int64_t>(prefix.size());
     std::vector<float> logits(prefix.size() * static_cast<size_t>(rows));
     for (int r = 0; r < rows; ++r) {

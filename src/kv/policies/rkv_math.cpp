@@ -38,15 +38,27 @@ void rkv_similarity(const float* k, int64_t n, int head_dim, float threshold, bo
   }
 }
 
+// Lanes of four: one chain of maxima or sums would wait for itself.
 void rkv_redundancy(const float* similarity, int64_t n, float* out) {
   if (n == 0) return;
-  const float most = *std::max_element(similarity, similarity + n);
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    out[i] = std::exp(similarity[i] - most);
-    sum += static_cast<double>(out[i]);
+  constexpr int64_t kLanes = 4;
+  const int64_t whole = n / kLanes * kLanes;
+  float most_of[kLanes];
+  std::fill_n(most_of, kLanes, similarity[0]);
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l)
+      most_of[l] = most_of[l] < similarity[i + l] ? similarity[i + l] : most_of[l];
   }
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(static_cast<double>(out[i]) / sum);
+  float most = *std::max_element(most_of, most_of + kLanes);
+  for (int64_t i = whole; i < n; ++i) most = std::max(most, similarity[i]);
+  double sums[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) out[i] = std::exp(similarity[i] - most);
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) sums[l] += double{out[i + l]};
+  }
+  for (int64_t i = whole; i < n; ++i) sums[0] += double{out[i]};
+  const double inverse = 1 / ((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(double{out[i]} * inverse);
 }
 
 void rkv_importance(const float* logits, int64_t stride, int rows, int64_t n, float* importance) {
