@@ -95,7 +95,10 @@ Result<Words> parse_words(int argc, char** argv) {
 }
 
 Result<KvFormat> kv_format(Words& o, DType dtype, const KvRecipe& recipe) {
-  const int group = o["kvgroup"] == "auto" ? kAutoKvGroup : std::stoi(o["kvgroup"]);
+  const std::string& word = o["kvgroup"];
+  if (word != "auto" && word != "0" && word != "32")
+    return bad_input("kvgroup={}: must be auto, 0 or 32", word);
+  const int group = word == "auto" ? kAutoKvGroup : std::stoi(word);
   PF_ASSIGN(KvFormat f, resolve_kv_format({o["kv"], o["kvv"], group}, dtype, recipe));
   if (o["hadamard"] != "auto") f.hadamard_keys = o["hadamard"] == "1";
   if (o["centre"] != "auto") f.centred_keys = o["centre"] == "1";

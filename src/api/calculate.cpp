@@ -91,6 +91,16 @@ Result<calc::CacheTypes> cache_types(const CalcRequest& r, EngineRules rules,
     PF_ASSIGN(t.v, calc::parse_kv_type(r.kv_cache_dtype_v, rules));
   }
   t.group = r.kv_cache_group;
+  const auto scaled = [&](const calc::KvType& type) {
+    return rules == EngineRules::pagefold && type.own && dtype_has_scales(*type.own);
+  };
+  if (t.group > 0 && !scaled(t.k) && !scaled(t.v) && r.index_dtype != "int8" &&
+      r.index_dtype != "int4") {
+    return bad_input(
+        "kv_cache_group {}: only int8 and int4 caches of pagefold have scales; leave "
+        "it out, or use kv_cache_dtype int8",
+        t.group);
+  }
   if (t.group == kAutoKvGroup) {
     t.group = rules == EngineRules::pagefold && t.k.own ? kv_group_of(kAutoKvGroup, *t.k.own) : 0;
   }

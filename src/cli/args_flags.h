@@ -146,9 +146,10 @@ inline void kv_group_flag(CLI::App& app, int& group) {
            group = kAutoKvGroup;
            return ok_status();
          }
-         PF_ASSIGN(const int64_t value, parse_integer(text));
-         if (value != 0 && value != 32) return bad_input("{}: must be auto, 0 or 32", value);
-         group = static_cast<int>(value);
+         const auto value = parse_integer(text);
+         if (!value.ok() || (*value != 0 && *value != 32))
+           return bad_input("'{}': must be auto, 0 or 32", text);
+         group = static_cast<int>(*value);
          return ok_status();
        });
 }

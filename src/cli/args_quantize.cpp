@@ -29,6 +29,19 @@ void add_method(CLI::App& app, QuantizeOptions& o) {
   switch_flag(app, "double-quant", how.double_quant, "quantise the scales (bnb-nf4; default on)");
 }
 
+// A flag of another method would be ignored: whoever asks for 3 bits must not get 4.
+void refuse_other_methods(CLI::App& app, const std::string& method) {
+  const std::pair<const char*, std::vector<std::string>> of[] = {
+      {"--group-size", {"awq", "gptq"}}, {"--bits", {"gptq"}},           {"--sym", {"gptq"}},
+      {"--desc-act", {"gptq"}},          {"--damp", {"gptq"}},           {"--clip", {"awq"}},
+      {"--fp8-scales", {"fp8"}},         {"--double-quant", {"bnb-nf4"}}};
+  for (const auto& [flag, methods] : of) {
+    if (app.get_option(flag)->count() == 0) continue;
+    if (std::find(methods.begin(), methods.end(), method) != methods.end()) continue;
+    reject(flag, bad_input("is not for {}, but for {}", method, fmt::join(methods, " and ")));
+  }
+}
+
 void add_text(CLI::App& app, QuantizeCommand& c) {
   app.option_defaults()->group("Text");
   QuantizeOptions& o = c.options;
@@ -57,6 +70,7 @@ void add_quantize(CLI::App& app, QuantizeCommand& c) {
   word(app, "--isa", o.isa, {"auto", "scalar", "avx2", "avx512"}, "instruction set");
   add_json(app, c.json);
   add_method(app, o);
+  app.parse_complete_callback([&app, &o] { refuse_other_methods(app, o.method); });
   add_text(app, c);
   app.option_defaults()->group("Options");
 }

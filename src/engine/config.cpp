@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "engine/compression.h"
+#include "engine/spill_file.h"
 
 namespace pagefold {
 namespace {
@@ -174,6 +175,9 @@ Result<EngineConfig> resolve_limits(const EngineOptions& options, const ModelSha
   config.session_bytes = options.kv_session_bytes;
   config.spill_dir = spill_folder(options.kv_spill_dir);
   config.spill_bytes = options.kv_spill_bytes;
+  // Nobody waits for weights to learn that the folder is none.
+  if (!config.spill_dir.empty())
+    PF_TRY(SpillFile::create(config.spill_dir, config.spill_bytes).status());
   config.kv = options.kv;
   config.kv_format = kv_format;
   PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));

@@ -70,13 +70,15 @@ Status Pausing::spill(Sequence& s) {
     std::shared_ptr<std::byte[]> buffer(new std::byte[bytes]);
     model_.save_blocks({ids_.data() + first, n}, buffer.get());
     thread_->post(bytes, [buffer, bytes, at = first * block_bytes_, place = away->extent->place(),
-                          transfer = away->writing] {
+                          transfer = away->writing, written = written_] {
       if (transfer->failed()) return;
       const Status done = place.write(at, {buffer.get(), bytes});
-      if (!done.ok()) transfer->fail(message_of(done));
+      if (done.ok())
+        written->fetch_add(bytes, std::memory_order_relaxed);
+      else
+        transfer->fail(message_of(done));
     });
   }
-  counts_.written += away->extent->bytes();
   s.spilled = std::move(away);
   return ok_status();
 }

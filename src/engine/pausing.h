@@ -48,7 +48,11 @@ class Pausing {
   bool full();
   void nothing_runs() { full_ = false; }
   uint64_t used_bytes() const { return file_ ? file_->used_bytes() : 0; }
-  const Counts& counts() const { return counts_; }
+  Counts counts() const {
+    Counts now = counts_;
+    now.written = written_->load(std::memory_order_relaxed);
+    return now;
+  }
 
  private:
   Status spill(Sequence& s);
@@ -65,7 +69,9 @@ class Pausing {
   std::vector<int32_t> filled_;
   uint64_t used_when_full_ = 0;
   bool full_ = false;
-  Counts counts_;
+  Counts counts_;  // but for what was written: the spill thread counts that
+  const std::shared_ptr<std::atomic<uint64_t>> written_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 }  // namespace pagefold

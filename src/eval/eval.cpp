@@ -181,7 +181,31 @@ EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type) 
   EngineOptions e = options.engine;
   e.kv = {};
   e.kv_cache_dtype = kv_type;
+  const auto scaled = [](const std::string& word) {
+    const auto type = parse_kv_dtype(word);
+    return word == "auto" || (type.ok() && dtype_has_scales(*type));
+  };
+  const std::string& v = e.kv_cache_dtype_v;
+  if (!scaled(kv_type) && (v == "auto" || !scaled(v))) e.kv_cache_group = kAutoKvGroup;
   return e;
+}
+
+EngineOptions reference_engine_of(const EvalOptions& options) {
+  EngineOptions e = options.engine;
+  e.kv = {};
+  e.kv_cache_dtype = "float32";
+  e.kv_cache_dtype_v = "auto";
+  e.kv_cache_group = kAutoKvGroup;
+  return e;
+}
+
+std::string kv_type_name(const EvalOptions& options, const std::string& kv_type) {
+  const EngineOptions e = engine_of(options, kv_type);
+  std::string name = kv_type;
+  if (e.kv_cache_dtype_v != "auto") name = fmt::format("k {}, v {}", kv_type, e.kv_cache_dtype_v);
+  if (e.kv_cache_group == 0) name += ", one scale a head";
+  if (e.kv_cache_group > 0) name += fmt::format(", groups of {}", e.kv_cache_group);
+  return name;
 }
 
 bool Run::missing(const Cell& cell) const {

@@ -35,8 +35,13 @@ Status run_text_task(Run& run, const TextSettings& settings, const std::string& 
 // by the length of their tokens, once there is a model to count them.
 Status run_answer_task(Run& run, std::vector<Case> cases);
 
-// Engine options of a cell's type, without compression.
+// Engine options of a cell's type, without compression: values and groups apart as they were asked
+// for, where the type has scales.
 EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type);
+// Of what cells are measured against: keys and values in float32.
+EngineOptions reference_engine_of(const EvalOptions& options);
+// What a report calls it: "int8"; "k int8, v int4, groups of 32".
+std::string kv_type_name(const EvalOptions& options, const std::string& kv_type);
 
 // Sentences of our own, for needles to lie in and as a text where none is given: `count` of them
 // from a stream of random numbers.

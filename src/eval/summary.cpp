@@ -85,7 +85,7 @@ Json row_of(const Run& run, const Cell& cell) {
   const Units units = units_of(run, cell);
   Json row = {{"policy", cell.policy},
               {"budget", cell.budget.empty() ? Json(nullptr) : Json(cell.budget)},
-              {"kv_cache_dtype", cell.kv_type}};
+              {"kv_cache_dtype", kv_type_name(run.options, cell.kv_type)}};
   add_memory(run, cell, row);
   double sum = 0, weight = 0;
   for (size_t i = 0; i < units.values.size(); ++i) {
@@ -132,7 +132,7 @@ Json summary(const Run& run, const Json& settings) {
     if (seconds <= 0) continue;
     Json t = {{"policy", cell.policy},
               {"budget", cell.budget},
-              {"kv_cache_dtype", cell.kv_type},
+              {"kv_cache_dtype", kv_type_name(run.options, cell.kv_type)},
               {"seconds", seconds},
               {"tokens_per_s", tokens / seconds}};
     if (answers > 0) t["answers_per_s"] = answers / seconds;
@@ -141,7 +141,7 @@ Json summary(const Run& run, const Json& settings) {
   for (const auto& [cell, why] : run.left_out) {
     left_out.push_back({{"policy", cell.policy},
                         {"budget", cell.budget},
-                        {"kv_cache_dtype", cell.kv_type},
+                        {"kv_cache_dtype", kv_type_name(run.options, cell.kv_type)},
                         {"why", why}});
   }
   return {{"task", run.options.task},

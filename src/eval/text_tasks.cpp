@@ -48,7 +48,7 @@ class TextTask {
   int64_t length() const { return settings_.prompt + settings_.tokens; }
 
   Status read_texts(const std::string& text) {
-    PF_ASSIGN(reference_model_, ForcedModel::open(engine_of(run_.options, "float32"), length()));
+    PF_ASSIGN(reference_model_, ForcedModel::open(reference_engine_of(run_.options), length()));
     const Tokenizer& tokenizer = *reference_model_->loaded().tokenizer;
     const std::vector<int32_t> all = tokenizer.encode(text, false, false);
     const int64_t start = tokenizer.adds_bos() ? 1 : 0, want = length() - start;
@@ -100,7 +100,7 @@ class TextTask {
       cells.emplace_back(cell, *std::move(plan));
     }
     if (!missing) return ok_status();
-    if (type != "float32") {
+    if (type != "float32" || run_.options.engine.kv_cache_dtype_v != "auto") {
       PF_ASSIGN(own, ForcedModel::open(engine_of(run_.options, type), length()));
     }
     ForcedModel& model = own ? *own : *reference_model_;

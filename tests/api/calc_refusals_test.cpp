@@ -91,6 +91,13 @@ TEST(CalcRefusals, UnknownWords) {
          q.engine = "vllm";
          q.kv_cache_dtype = "int4";
        }},
+      {"only int8 and int4 caches", [](CalcRequest& q) { q.kv_cache_group = 32; }},
+      {"only int8 and int4 caches",
+       [](CalcRequest& q) {
+         q.engine = "llama.cpp";
+         q.kv_cache_group = 32;
+       }},
+      {"must be auto, 0 or 32", [](CalcRequest& q) { q.kv_cache_group = 33; }},
       {"unknown weight format 'q7'", [](CalcRequest& q) { q.weight_format = "q7"; }},
       {"unknown dtype 'fp64'", [](CalcRequest& q) { q.dtype = "fp64"; }},
       {"mla: 'wide' is none of", [](CalcRequest& q) { q.mla = "wide"; }},

@@ -126,7 +126,24 @@ TEST(Args, KvTypesOfEverySubcommand) {
   EXPECT_EQ(parsed<ServeCommand>({"serve", "--kv-cache-dtype", "fp8"}).engine.kv_cache_dtype_v,
             "auto");
   EXPECT_THAT(error_of({"serve", "--kv-cache-dtype", "int2"}), HasSubstr("fp8_e4m3"));
-  EXPECT_THAT(error_of({"serve", "--kv-cache-group", "16"}), HasSubstr("--kv-cache-group"));
+  for (const char* group : {"16", "-1", "abc", "", "AUTO"})
+    EXPECT_THAT(error_of({"serve", "--kv-cache-group", group}), HasSubstr("must be auto, 0 or 32"));
+}
+
+TEST(Args, QuantizeRefusesFlagsOfOtherMethods) {
+  const auto with = [](const std::string& method, Args more) {
+    Args args = {"quantize", "x", "-o", "y", "--method", method};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  EXPECT_THAT(error_of(with("awq", {"--bits", "3"})), HasSubstr("--bits: is not for awq"));
+  EXPECT_THAT(error_of(with("fp8", {"--group-size", "32"})), HasSubstr("but for awq and gptq"));
+  EXPECT_THAT(error_of(with("fp8", {"--no-sym"})), HasSubstr("--sym"));
+  EXPECT_THAT(error_of(with("none", {"--fp8-scales", "block"})), HasSubstr("but for fp8"));
+  EXPECT_THAT(error_of(with("bnb-int8", {"--no-double-quant"})), HasSubstr("but for bnb-nf4"));
+  EXPECT_EQ(parsed<QuantizeCommand>(with("gptq", {"--bits", "3", "--desc-act"})).options.how.bits,
+            3);
+  EXPECT_FALSE(parsed<QuantizeCommand>(with("awq", {"--no-clip"})).options.how.clip);
 }
 
 TEST(Args, TheLastOfSeveralWins) {

@@ -57,6 +57,22 @@ class DefaultModel(unittest.TestCase):
     def kld(self, *words, **more):
         return run("kld", MODEL, "--data", TEXT, "--prompt-tokens", "64", "--tokens", "128", "--json", *words, **more)
 
+    def test_values_of_a_type_of_their_own(self):
+        """The reference is float32 throughout: what int4 values lose shows, and nothing that is refused leaves settings."""
+        out = str(self.folder / "v")
+        common = ["--samples", "1", "--kv-policy", "full", "-o", out]
+        refused = run("kld", MODEL, "--data", TEXT, "--prompt-tokens", "64", "--tokens", "1000000", *common, ok=False)
+        self.assertIn("tokens", refused.stderr)
+        done = self.kld(*common, "--kv-cache-dtype", "float32,int8", "--kv-cache-dtype-v", "int4", "--kv-cache-group", "32")
+        rows = {r["kv_cache_dtype"]: r["kld_mean"] for r in json.loads(done.stdout)["rows"]}
+        self.assertEqual(set(rows), {"k float32, v int4, groups of 32", "k int8, v int4, groups of 32"})
+        for kld in rows.values():
+            self.assertGreater(kld, 1e-4)
+            self.assertLess(kld, 0.1)
+        mass = run("mass", MODEL, "--data", TEXT, "--prompt-tokens", "64", "--tokens", "128", "--samples", "1", "--kv-policy", "streaming",
+                   "--kv-budget", "64", "--kv-cache-dtype-v", "int4", "--json")
+        self.assertEqual(len(json.loads(mass.stdout)["rows"]), 2)
+
     def test_order_of_the_bounds(self):
         out = str(self.folder / "k")
         done = self.kld("--samples", "1", "--kv-policy", "oracle,random,streaming", "--kv-budget", "25%,100%", "--kv-interval", "32",

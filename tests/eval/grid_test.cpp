@@ -99,8 +99,17 @@ TEST_F(ResultsFile, AFullDiskIsAnError) {
   EXPECT_FALSE(Results::open(folder_.path().string(), settings_).ok());  // a folder
 }
 
-TEST_F(ResultsFile, RefusesOtherSettings) {
+TEST_F(ResultsFile, TakesOtherSettingsWhereNothingWasMeasured) {
   ASSERT_TRUE(Results::open(path(), settings_).ok());
+  const Json mended = {{"task", "kld"}, {"seed", 2}};
+  ASSERT_TRUE(Results::open(path(), mended).ok());
+  ASSERT_TRUE(Results::open(path(), mended)->add(cell_, 0, {{"x", 1}}).ok());
+  EXPECT_FALSE(Results::open(path(), settings_).ok());
+  EXPECT_NE(Results::open(path(), mended)->find(cell_, 0), nullptr);
+}
+
+TEST_F(ResultsFile, RefusesOtherSettings) {
+  ASSERT_TRUE(Results::open(path(), settings_)->add(cell_, 0, {{"x", 1}}).ok());
   const std::string before = text();
   const auto other = Results::open(path(), {{"task", "kld"}, {"seed", 2}});
   ASSERT_FALSE(other.ok());
