@@ -24,6 +24,25 @@ struct TileSource {
   }
 };
 
+// With a row or two memory is what a product waits for, and T tiles are T streams, each too short
+// for the hardware to follow: while they are read, the next T tiles are fetched, into L2.
+template <int T, int R>
+struct FetchAhead {
+  const char* next;
+  size_t tile_bytes, step, end = 0, at = 0;
+  FetchAhead(const std::byte* tiles, size_t bytes, int steps)
+      : next(reinterpret_cast<const char*>(tiles) + T * bytes),
+        tile_bytes(bytes),
+        step(bytes / static_cast<size_t>(steps)) {}
+  PF_ISA_INLINE void fetch() {
+    if constexpr (R > 2) return;
+    for (end += step; at < end; at += 64) {
+      PF_UNROLL
+      for (int t = 0; t < T; ++t) __builtin_prefetch(next + static_cast<size_t>(t) * tile_bytes + at, 0, 2);
+    }
+  }
+};
+
 template <class K, int T, int R = 1>
 void run_rows(const K& k, int tile, int row, int rows) {
   if (rows == R) {
