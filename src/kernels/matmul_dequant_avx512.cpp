@@ -53,7 +53,9 @@ struct DequantKernel {
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     const W w(a);
+    FetchAhead<T, R> ahead(tiles[0], self.source.tile_bytes, blocks);
     for (int b = 0; b < blocks; ++b, x += kBlockInputs) {
+      ahead.fetch();
       const size_t meta = meta_offset(self.layout, b);
       const size_t values = values_offset(self.layout, b);
       half_block<T, R, 0>(self, w, tiles, meta, values, x, a.ldx, acc);

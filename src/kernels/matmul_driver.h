@@ -30,15 +30,17 @@ template <int T, int R>
 struct FetchAhead {
   const char* next;
   size_t tile_bytes, step, end = 0, at = 0;
-  FetchAhead(const std::byte* tiles, size_t bytes, int steps)
+  // steps: calls of fetch(); an input or less than one is none.
+  FetchAhead(const std::byte* tiles, size_t bytes, int64_t steps)
       : next(reinterpret_cast<const char*>(tiles) + T * bytes),
         tile_bytes(bytes),
-        step(bytes / static_cast<size_t>(steps)) {}
+        step(bytes / static_cast<size_t>(steps > 0 ? steps : 1)) {}
   PF_ISA_INLINE void fetch() {
     if constexpr (R > 2) return;
     for (end += step; at < end; at += 64) {
       PF_UNROLL
-      for (int t = 0; t < T; ++t) __builtin_prefetch(next + static_cast<size_t>(t) * tile_bytes + at, 0, 2);
+      for (int t = 0; t < T; ++t)
+        __builtin_prefetch(next + static_cast<size_t>(t) * tile_bytes + at, 0, 2);
     }
   }
 };

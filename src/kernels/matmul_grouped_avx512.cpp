@@ -69,6 +69,7 @@ struct GroupKernel {
     }
     const W w(a);
     const auto value = [](__m512 v, int) __attribute__((always_inline)) { return v; };
+    FetchAhead<T, R> ahead(tiles[0], self.source.tile_bytes, s.n_in / kBlockInputs);
     for (int g = 0; g < groups; ++g) {
       __m512 part[T][R];
       PF_UNROLL
@@ -78,6 +79,7 @@ struct GroupKernel {
       }
       size_t values = values_offset(self.layout, g);
       for (int b = 0; b < self.layout.section_blocks; ++b, x += kBlockInputs) {
+        ahead.fetch();
         multiply_half<T, R, 0>(w, tiles, values, value, x, a.ldx, part);
         multiply_half<T, R, 1>(w, tiles, values, value, x, a.ldx, part);
         values += self.layout.values_bytes;
