@@ -4,8 +4,10 @@
 // A kernel K computes R rows x T tiles at once. Which R and T an output was computed with depends
 // on the call, so K must perform the same operations in the same order for an output whatever they
 // are.
-//   K::kMaxRows, K::kTiles        the largest block; with 1 or 2 rows, 4 tiles are taken instead to
-//   K::kFewRowTiles               have enough independent sums in flight
+//   K::kMaxRows, K::kTiles        the largest block
+//   K::kFewRowTiles               tiles at once with 1 or 2 rows: 1, where one tile's sums keep up
+//                                 with memory (one stream, which the hardware follows), else 4, to
+//                                 have enough independent sums in flight
 //   K::run<T, R>(k, tile, row)
 #pragma once
 
@@ -68,7 +70,7 @@ void run_tiles(const K& k, int tile, int row0, int row_end) {
 template <class K>
 void run_panel(const K& k, int tile_begin, int tile_end, int row0, int row_end) {
   int t = tile_begin;
-  if constexpr (K::kFewRowTiles > 1) {
+  if constexpr (K::kFewRowTiles > 0) {
     if (row_end - row0 <= 2) {
       for (; t + K::kFewRowTiles <= tile_end; t += K::kFewRowTiles) {
         if (row_end - row0 == 2) {

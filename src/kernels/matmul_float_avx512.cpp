@@ -30,7 +30,7 @@ struct Bf16 {
 
 template <class W>
 struct FloatKernel {
-  static constexpr int kMaxRows = 8, kTiles = 2, kFewRowTiles = 4;
+  static constexpr int kMaxRows = 8, kTiles = 2, kFewRowTiles = 1;
   TileSource source;
 
   template <int T, int R>
@@ -49,10 +49,8 @@ struct FloatKernel {
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     __m512 w[T][W::kStep];
-    FetchAhead<T, R> ahead(weights[0], self.source.tile_bytes, n / W::kStep);
     int64_t k = 0;
     for (; k + W::kStep <= n; k += W::kStep) {
-      ahead.fetch();
       PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
       PF_UNROLL
@@ -84,7 +82,7 @@ struct FloatKernel {
 };
 
 struct Bf16Kernel {
-  static constexpr int kMaxRows = 12, kTiles = 2, kFewRowTiles = 4;
+  static constexpr int kMaxRows = 12, kTiles = 2, kFewRowTiles = 1;
   TileSource source;
 
   PF_ISA_INLINE static __m512bh load_pair(const std::byte* p) {
@@ -105,9 +103,7 @@ struct Bf16Kernel {
       PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
-    FetchAhead<T, R> ahead(weights[0], self.source.tile_bytes, pairs);
     for (int64_t p = 0; p < pairs; ++p) {
-      ahead.fetch();
       __m512bh w[T];
       PF_UNROLL
       for (int t = 0; t < T; ++t) w[t] = load_pair(weights[t] + p * 64);

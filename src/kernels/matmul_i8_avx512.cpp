@@ -11,7 +11,7 @@ namespace {
 // Group: inputs a scale, 16 or 32.
 template <class W, int Group>
 struct Int8Kernel {
-  static constexpr int kMaxRows = 6, kTiles = 2, kFewRowTiles = 4;
+  static constexpr int kMaxRows = 6, kTiles = 2, kFewRowTiles = 1;
   static constexpr int kSubs = kBlockInputs / Group;
   TileSource source;
   BlockLayout layout;
@@ -38,9 +38,7 @@ struct Int8Kernel {
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     const W weight(a);
-    FetchAhead<T, R> ahead(weights[0], self.source.tile_bytes, blocks);
     for (int b = 0; b < blocks; ++b) {
-      ahead.fetch();
       const size_t meta = meta_offset(self.layout, b);
       const size_t values = values_offset(self.layout, b);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);

@@ -10,7 +10,7 @@ namespace {
 
 template <class W, int Step>
 struct Int8GroupKernel {
-  static constexpr int kMaxRows = 6, kTiles = 2, kFewRowTiles = 4;
+  static constexpr int kMaxRows = 6, kTiles = 2, kFewRowTiles = 1;
   static constexpr int kSubs = kBlockInputs / Step;
   TileSource source;
   BlockLayout layout;
@@ -72,7 +72,6 @@ struct Int8GroupKernel {
       for (int r = 0; r < R; ++r) _mm512_store_ps(acc[t][r], _mm512_setzero_ps());
     }
     const W weight(a);
-    FetchAhead<T, R> ahead(tiles[0], self.source.tile_bytes, steps);
     for (int64_t g = 0, step = 0; g < groups; ++g) {
       const int section = static_cast<int>(Step == 16 ? g / 2 : g);
       const int sub = static_cast<int>(Step == 16 ? g % 2 : 0);
@@ -87,7 +86,6 @@ struct Int8GroupKernel {
         for (int r = 0; r < R; ++r) part[t][r] = _mm512_setzero_ps();
       }
       for (int i = 0; i < per_group; ++i, ++step, values += self.layout.values_bytes) {
-        ahead.fetch();
         const int64_t b = Step == 16 ? step / 2 : step;
         const int* x = reinterpret_cast<const int*>(q + b * kBlockInputs);
         __m512i d[T][R];
