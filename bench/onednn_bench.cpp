@@ -12,7 +12,6 @@
 #include <dnnl.hpp>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/threads.h"

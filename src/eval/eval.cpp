@@ -191,9 +191,7 @@ EngineOptions engine_of(const EvalOptions& options, const std::string& kv_type) 
 }
 
 EngineOptions reference_engine_of(const EvalOptions& options) {
-  EngineOptions e = options.engine;
-  e.kv = {};
-  e.kv_cache_dtype = "float32";
+  EngineOptions e = engine_of(options, "float32");
   e.kv_cache_dtype_v = "auto";
   e.kv_cache_group = kAutoKvGroup;
   return e;

@@ -167,13 +167,17 @@ void weigh(const StripList& strips, const Tile& tile, int group, IntegerWeights&
     PF_UNROLL
     for (int t = 0; t < T; ++t) {
       Vec::F x = Vec::mul(Vec::load(w[t] + i * kStripSlots), factor[t]);
-      // A hidden slot's weight is 0: it hands on what it got, as that rounds to 0.
-      if constexpr (V::kDiffused) x = Vec::add(x, carry[t]);
-      const Vec::F whole = Vec::round(x);
-      if constexpr (V::kDiffused) carry[t] = Vec::sub(x, whole);
-      V::store_weights(out.n[t], i * kStripSlots, whole);
-      if constexpr (V::kHasZero)
-        zeros[t] = Vec::fma(whole, Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros[t]);
+      if constexpr (V::kDiffused) {
+        // A hidden slot's weight is 0: it hands on what it got, as that rounds to 0.
+        const Vec::F exact = Vec::add(x, carry[t]);
+        x = Vec::round(exact);
+        carry[t] = Vec::sub(exact, x);
+      }
+      V::store_weights(out.n[t], i * kStripSlots, x);
+      if constexpr (V::kHasZero) {
+        static_assert(V::kDiffused, "zero points are multiplied by rounded weights");
+        zeros[t] = Vec::fma(x, Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros[t]);
+      }
     }
   }
   PF_UNROLL
