@@ -14,6 +14,7 @@
 
 #include "base/kv_format.h"
 #include "base/result.h"
+#include "base/threads.h"
 #include "kv/moves.h"
 #include "kv/signals.h"
 #include "kv/table.h"
@@ -223,6 +224,11 @@ class Backend {
   virtual void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) = 0;
   // Copies whole blocks, in order (a fork's last block before it is written).
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // fn(i) for every i in [0, n), by the threads that compute steps: for what a caller computes
+  // between two of them.
+  virtual void for_each(int64_t n, UnitFn fn) {
+    for (int64_t i = 0; i < n; ++i) fn(i);
+  }
   // The bytes of blocks, block_bytes() each, one after the other, and back into other blocks;
   // filled: slots in use of each block.
   virtual void save_blocks(std::span<const BlockId> blocks, std::byte* out) = 0;

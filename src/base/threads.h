@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <type_traits>
 
@@ -43,6 +44,22 @@ class ThreadPool {
   int n_threads_;
   std::unique_ptr<Shared> shared_;
 };
+
+// A non-owning reference to `void(int64_t unit)`; valid for the duration of the call.
+class UnitFn {
+ public:
+  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, UnitFn>>>
+  UnitFn(F&& f)  // NOLINT: implicit on purpose
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* o, int64_t i) { (*static_cast<std::remove_reference_t<F>*>(o))(i); }) {}
+  void operator()(int64_t unit) const { call_(object_, unit); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, int64_t);
+};
+// Calls fn(i) for every i in [0, n), in any order and perhaps on several threads at once.
+using ForEachUnit = std::function<void(int64_t n, UnitFn fn)>;
 
 // The contiguous share [begin, end) of `n` units for thread t of `threads`.
 struct Range {

@@ -93,6 +93,7 @@ class TimedBackend final : public Backend {
   void read_keys(int layer, int head, const TableView& table, int64_t n, float* out) override {
     inner_->read_keys(layer, head, table, n, out);
   }
+  void for_each(int64_t n, UnitFn fn) override { inner_->for_each(n, fn); }
   void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) override {
     inner_->score_tables(query, keys, out);
   }

@@ -46,7 +46,9 @@ struct CompactionTimes {
 class CompactionRunner {
  public:
   CompactionRunner(const KvModel& kv, LanguageModel& model, BlockPool& pool)
-      : model_(model), pool_(pool), compactor_(kv) {}
+      : model_(model),
+        pool_(pool),
+        compactor_(kv, [this](int64_t n, UnitFn fn) { model_.for_each(n, fn); }) {}
   // True: it was due and has been done. Blocks given up are appended to `freed`. commit_taken:
   // called once the blocks of copies are taken, before bytes are moved into them. make_room: called
   // while blocks for copies are missing; false: the compaction cannot be done now.

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/exp_poly.h"
 #include "kernels/attention_isa.h"
-#include "kernels/exp_poly.h"
 #include "kernels/strip_scalar.h"
 
 namespace pagefold::kernels::scalar {

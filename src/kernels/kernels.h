@@ -106,6 +106,8 @@ struct Kernels {
   void (*unpack_keys)(const KvLayout&, const std::byte* strip, float* keys);
   void (*score_strip)(const StripScoreArgs&);
   void (*dot_strips)(const StripDotArgs&);
+  StripUnits (*unit_strip)(const StripUnitArgs&);
+  void (*encode_strip)(const StripEncodeArgs&);
   void (*near_strips)(const StripNearArgs&);
   // K and V of the slots.
   void (*move_lanes)(const KvLayout&, const LaneMoves&);

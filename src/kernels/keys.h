@@ -38,6 +38,29 @@ struct StripDotArgs {
   int64_t ldo = 0;
 };
 
+// The keys of a strip as rows of unit length. Not counted: zeros. So is a key that has no
+// direction, being zero.
+struct StripUnitArgs {
+  const float* keys = nullptr;  // [head_dim][16]
+  int head_dim = 0;             // a multiple of 8
+  unsigned counts = 0;          // bit `lane`: that slot is a key
+  float* rows = nullptr;        // [16][head_dim]
+  float* sums = nullptr;        // [head_dim] += the rows, in any order
+};
+struct StripUnits {
+  unsigned directed;  // bit `lane`: the row is not zero
+  float largest;      // |element|
+};
+
+// Rows of at most 127 / inverse_scale in 8 bits: codes = round(x * inverse_scale).
+struct StripEncodeArgs {
+  const float* rows = nullptr;  // [16][head_dim]
+  int head_dim = 0;             // a multiple of 8
+  float inverse_scale = 1;
+  int8_t* codes = nullptr;  // [head_dim / 4][16][4], 64-byte aligned
+  int32_t* sums = nullptr;  // [16] of the codes
+};
+
 // Which slots may be like a row: bit `lane` of out[r][s] says that the product of the codes of slot
 // rows[r] and of slot 16 (first_strip + s) + lane is above the limit. Exact integers.
 struct StripNearArgs {
@@ -67,6 +90,8 @@ struct LaneMoves {
   void unpack_keys(const KvLayout& layout, const std::byte* strip, float* keys);            \
   void score_strip(const StripScoreArgs& args);                                             \
   void dot_strips(const StripDotArgs& args);                                                \
+  StripUnits unit_strip(const StripUnitArgs& args);                                         \
+  void encode_strip(const StripEncodeArgs& args);                                           \
   void near_strips(const StripNearArgs& args);                                              \
   /* K and V of the slots. */                                                               \
   void move_lanes(const KvLayout& layout, const LaneMoves& moves);                          \

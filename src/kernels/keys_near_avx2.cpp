@@ -1,9 +1,52 @@
-// Products of int8 codes, two steps of pairs a lane.
-#include <immintrin.h>
+// Keys that are alike: rows of unit length, their codes, and products of those, two steps of pairs
+// a lane.
+#include "kernels/vec_avx2.h"
 
-#include "kernels/keys.h"
+namespace pagefold::kernels {
+namespace {
 
-#define PF_INLINE inline __attribute__((always_inline))
+struct Rows {
+  static PF_INLINE __m256 inverse_sqrt8(__m256 v) {
+    return _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_sqrt_ps(v));
+  }
+  static PF_INLINE Floats inverse_sqrt(Floats v) {
+    return {inverse_sqrt8(v.a), inverse_sqrt8(v.b)};
+  }
+  static PF_INLINE Floats abs(Floats v) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return {_mm256_andnot_ps(sign, v.a), _mm256_andnot_ps(sign, v.b)};
+  }
+  // Of eight rows; returns their sum.
+  static PF_INLINE __m256 store4x8(__m256 x0, __m256 x1, __m256 x2, __m256 x3, float* rows,
+                                   int64_t stride) {
+    const __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(x0, x1));
+    const __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(x0, x1));
+    const __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(x2, x3));
+    const __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(x2, x3));
+    // Half h of y[i]: row 4 h + i.
+    const __m256 y[4] = {
+        _mm256_castpd_ps(_mm256_unpacklo_pd(a, c)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, c)),
+        _mm256_castpd_ps(_mm256_unpacklo_pd(b, d)), _mm256_castpd_ps(_mm256_unpackhi_pd(b, d))};
+    for (int i = 0; i < 4; ++i) {
+      _mm_storeu_ps(rows + i * stride, _mm256_castps256_ps128(y[i]));
+      _mm_storeu_ps(rows + (i + 4) * stride, _mm256_extractf128_ps(y[i], 1));
+    }
+    return _mm256_add_ps(_mm256_add_ps(y[0], y[1]), _mm256_add_ps(y[2], y[3]));
+  }
+  static PF_INLINE void store4(Floats (&x)[4], float* rows, int64_t stride, float* sums) {
+    const __m256 low = store4x8(x[0].a, x[1].a, x[2].a, x[3].a, rows, stride);
+    const __m256 high = store4x8(x[0].b, x[1].b, x[2].b, x[3].b, rows + 8 * stride, stride);
+    const __m256 all = _mm256_add_ps(low, high);
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm_loadu_ps(sums), sum));
+  }
+};
+
+}  // namespace
+}  // namespace pagefold::kernels
+
+#define PF_KEYS_OVER_VEC
+#include "kernels/keys_units.h"
 
 namespace pagefold::kernels::avx2 {
 namespace {
@@ -50,6 +93,34 @@ PF_INLINE void near_tile(const StripNearArgs& a, int row, int strip) {
 }
 
 }  // namespace
+
+StripUnits unit_strip(const StripUnitArgs& args) { return unit_rows(args); }
+
+void encode_strip(const StripEncodeArgs& a) {
+  const __m256 factor = _mm256_set1_ps(a.inverse_scale);
+  const __m256i ones = _mm256_set1_epi16(1), byte_ones = _mm256_set1_epi8(1);
+  for (int lane = 0; lane < kStripSlots; ++lane) {
+    const float* row = a.rows + lane * a.head_dim;
+    int8_t* to = a.codes + lane * 4;
+    for (int d = 0; d < a.head_dim; d += 8, to += 128) {
+      const __m256i codes = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(row + d), factor));
+      const __m128i words =
+          _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
+      const __m128i bytes = _mm_packs_epi16(words, words);
+      _mm_storeu_si32(to, bytes);
+      _mm_storeu_si32(to + 64, _mm_shuffle_epi32(bytes, 1));
+    }
+  }
+  for (int half = 0; half < 2; ++half) {
+    __m256i sum = _mm256_setzero_si256();
+    for (int d = 0; d < a.head_dim; d += 4) {
+      const auto* codes = reinterpret_cast<const __m256i*>(a.codes + d * 16 + half * 32);
+      const __m256i pairs = _mm256_maddubs_epi16(byte_ones, _mm256_load_si256(codes));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(a.sums) + half, sum);
+  }
+}
 
 void near_strips(const StripNearArgs& a) {
   for (int strip = 0; strip < a.n_strips; ++strip) {

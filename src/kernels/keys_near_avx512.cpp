@@ -1,9 +1,43 @@
-// Products of int8 codes, four a lane and instruction.
-#include <immintrin.h>
+// Keys that are alike: rows of unit length, their codes, and products of those, four a lane and
+// instruction.
+#include "kernels/vec_avx512.h"
 
-#include "kernels/keys.h"
+namespace pagefold::kernels {
+namespace {
 
-#define PF_INLINE inline __attribute__((always_inline))
+struct Rows {
+  static PF_INLINE __m512 inverse_sqrt(__m512 v) {
+    return _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_sqrt_ps(v));
+  }
+  static PF_INLINE __m512 abs(__m512 v) { return _mm512_abs_ps(v); }
+  static PF_INLINE void store4(__m512 (&x)[4], float* rows, int64_t stride, float* sums) {
+    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1]));
+    const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
+    const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3]));
+    const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
+    // Quarter q of y[i]: row 4 q + i.
+    const __m512 y[4] = {
+        _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, c)),
+        _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)), _mm512_castpd_ps(_mm512_unpackhi_pd(b, d))};
+    for (int i = 0; i < 4; ++i) {
+      float* to = rows + i * stride;
+      _mm_storeu_ps(to, _mm512_castps512_ps128(y[i]));
+      _mm_storeu_ps(to + 4 * stride, _mm512_extractf32x4_ps(y[i], 1));
+      _mm_storeu_ps(to + 8 * stride, _mm512_extractf32x4_ps(y[i], 2));
+      _mm_storeu_ps(to + 12 * stride, _mm512_extractf32x4_ps(y[i], 3));
+    }
+    const __m512 all = _mm512_add_ps(_mm512_add_ps(y[0], y[1]), _mm512_add_ps(y[2], y[3]));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm_loadu_ps(sums), sum));
+  }
+};
+
+}  // namespace
+}  // namespace pagefold::kernels
+
+#define PF_KEYS_OVER_VEC
+#include "kernels/keys_units.h"
 
 namespace pagefold::kernels::avx512 {
 namespace {
@@ -57,6 +91,30 @@ PF_INLINE void near_rows(const StripNearArgs& a, int strip) {
 }
 
 }  // namespace
+
+StripUnits unit_strip(const StripUnitArgs& args) { return unit_rows(args); }
+
+void encode_strip(const StripEncodeArgs& a) {
+  const __m512 factor = _mm512_set1_ps(a.inverse_scale);
+  for (int lane = 0; lane < kStripSlots; ++lane) {
+    const float* row = a.rows + lane * a.head_dim;
+    int8_t* to = a.codes + lane * 4;
+    for (int d = 0; d < a.head_dim; d += 16, to += 256) {
+      const int n = a.head_dim - d < 16 ? 8 : 16;
+      const __m128i bytes =
+          _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(Vec::load_n(row + d, n), factor)));
+      _mm_storeu_si32(to, bytes);
+      _mm_storeu_si32(to + 64, _mm_shuffle_epi32(bytes, 1));
+      if (n < 16) break;
+      _mm_storeu_si32(to + 128, _mm_shuffle_epi32(bytes, 2));
+      _mm_storeu_si32(to + 192, _mm_shuffle_epi32(bytes, 3));
+    }
+  }
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i sum = _mm512_setzero_si512();
+  for (int d = 0; d < a.head_dim; d += 4) dot4(sum, ones, _mm512_load_si512(a.codes + d * 16));
+  _mm512_storeu_si512(a.sums, sum);
+}
 
 void near_strips(const StripNearArgs& a) {
   int strip = 0;

@@ -1,9 +1,11 @@
 // Plain loops: the oracle of the vector files. move_lanes also serves AVX2, which has no masked
 // permutation that would beat it.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/keys.h"
+#include "kernels/keys_units.h"
 #include "kernels/strip_scalar.h"
 
 namespace pagefold::kernels::scalar {
@@ -84,6 +86,34 @@ void dot_strips(const StripDotArgs& a) {
           sum += a.queries[q * a.ldq + d] * keys[d * kStripSlots + lane];
         a.out[q * a.ldo + s * kStripSlots + lane] = sum * a.scale;
       }
+    }
+  }
+}
+
+StripUnits unit_strip(const StripUnitArgs& a) {
+  StripUnits out{0, 0};
+  for (int lane = 0; lane < kStripSlots; ++lane) {
+    const bool counted = (a.counts >> lane & 1u) != 0;
+    const float factor = counted ? inverse_length(a.keys + lane, a.head_dim) : 0;
+    if (factor != 0) out.directed |= 1u << lane;
+    for (int d = 0; d < a.head_dim; ++d) {
+      const float x = factor != 0 ? a.keys[d * kStripSlots + lane] * factor : 0;
+      a.rows[lane * a.head_dim + d] = x;
+      a.sums[d] += x;
+      out.largest = std::max(out.largest, std::abs(x));
+    }
+  }
+  return out;
+}
+
+void encode_strip(const StripEncodeArgs& a) {
+  for (int lane = 0; lane < kStripSlots; ++lane) {
+    a.sums[lane] = 0;
+    for (int d = 0; d < a.head_dim; ++d) {
+      const auto code =
+          static_cast<int8_t>(std::nearbyint(a.rows[lane * a.head_dim + d] * a.inverse_scale));
+      a.codes[d / 4 * 64 + lane * 4 + d % 4] = code;
+      a.sums[lane] += code;
     }
   }
 }

@@ -7,8 +7,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
+#include "base/exp_poly.h"
 #include "kernels/attention_parts.h"
-#include "kernels/exp_poly.h"
 
 #define PF_INLINE inline __attribute__((always_inline))
 

@@ -137,7 +137,8 @@ Status SequenceCompression::restore(std::string_view bytes) {
   return ok_status();
 }
 
-Compactor::Compactor(const KvModel& model) : model_(model), selector_(model) {}
+Compactor::Compactor(const KvModel& model, ForEachUnit for_each)
+    : model_(model), selector_(model, std::move(for_each)) {}
 
 const KeyScoreQuery& Compactor::query(const SequenceCompression& c, const SequenceCache& cache) {
   const KvPlan& plan = c.plan();

@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/threads.h"
 #include "kv/block_pool.h"
 #include "kv/cache.h"
 #include "kv/move_layout.h"
@@ -84,7 +85,8 @@ class SequenceCompression {
 // One for the engine; buffers are reused.
 class Compactor {
  public:
-  explicit Compactor(const KvModel& model);
+  // for_each: tables are scored by it; empty: one after the other.
+  explicit Compactor(const KvModel& model, ForEachUnit for_each = {});
 
   // What to score before plan(), and where: scored()[table]. kind none: nothing.
   const KeyScoreQuery& query(const SequenceCompression& c, const SequenceCache& cache);

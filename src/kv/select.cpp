@@ -194,7 +194,8 @@ void pick_blocks(const float* scores, const uint8_t* flags, int64_t n, int64_t k
   }
 }
 
-SlotSelector::SlotSelector(const KvModel& model) : model_(model) {
+SlotSelector::SlotSelector(const KvModel& model, ForEachUnit for_each)
+    : model_(model), for_each_(std::move(for_each)) {
   const auto n = static_cast<size_t>(model.n_tables());
   scores_.resize(n);
   flags_.resize(n);
@@ -331,20 +332,23 @@ void SlotSelector::score_tables(const KvPlan& plan, const ScheduleState& state,
                                 const SequenceSignals& signals, const ScoredKeys* scored) {
   const Needs& needs = signals.needs();
   const int64_t now = state.n_computed;
-  ScoreInput in{plan.params, 0, 0, model_.group(), now, now - needs.window};
-  if (now == state.n_prompt) in.window_begin = state.window_end - needs.window;
-  for (int t = 0; t < model_.n_tables(); ++t) {
+  int64_t window_begin = now - needs.window;
+  if (now == state.n_prompt) window_begin = state.window_end - needs.window;
+  const auto score = [&](int64_t table) {
+    const auto t = static_cast<int>(table);
     const auto i = static_cast<size_t>(t);
-    in.layer = t / model_.n_kv_heads;
-    in.head = t % model_.n_kv_heads;
-    if (!model_.compressed(in.layer)) continue;
-    if (plan.policy->position_only() && same_as_[i] != t) continue;
+    const ScoreInput in{plan.params, t / model_.n_kv_heads, t % model_.n_kv_heads, model_.group(),
+                        now,         window_begin};
+    if (!model_.compressed(in.layer)) return;
+    if (plan.policy->position_only() && same_as_[i] != t) return;
     SlotSignals s = signals.view(t);
     s.flags = flags_[static_cast<size_t>(same_as_[i])].data();
     s.keys = scored == nullptr ? nullptr : scored + t;
     scores_[i].resize(static_cast<size_t>(s.n));
     plan.policy->scores(in, s, scores_[i].data());
-  }
+  };
+  if (for_each_) return for_each_(model_.n_tables(), score);
+  for (int t = 0; t < model_.n_tables(); ++t) score(t);
 }
 
 // A token's score is the mean or maximum over the tables of the scope that still hold it.

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/threads.h"
 #include "kv/cache.h"
 #include "kv/plan.h"
 #include "kv/schedule.h"
@@ -24,7 +25,8 @@ void pick_blocks(const float* scores, const uint8_t* flags, int64_t n, int64_t k
 
 class SlotSelector {
  public:
-  explicit SlotSelector(const KvModel& model);
+  // for_each: as Compactor has it.
+  explicit SlotSelector(const KvModel& model, ForEachUnit for_each = {});
   // Fills kept() for every compressed table.
   void select(const KvPlan& plan, const ScheduleState& state, const SequenceCache& cache,
               const SequenceSignals& signals, const ScoredKeys* scored);
@@ -42,6 +44,7 @@ class SlotSelector {
   void check_kept(const KvPlan& plan) const;
 
   const KvModel& model_;
+  const ForEachUnit for_each_;
   std::vector<std::vector<float>> scores_;
   std::vector<std::vector<uint8_t>> flags_;
   std::vector<std::vector<int32_t>> kept_;

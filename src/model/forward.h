@@ -34,6 +34,7 @@ class TransformerModel final : public LanguageModel {
                    const std::byte* in) override {
     backend_->load_blocks(blocks, filled, in);
   }
+  void for_each(int64_t n, UnitFn fn) override { backend_->for_each(n, fn); }
   void score_tables(const KeyScoreQuery& query, const TableView* tables, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables) override {
     backend_->move_slots(plan, tables, config_.shape.n_kv_heads);

@@ -60,6 +60,9 @@ class LanguageModel {
   // The rest is for cache compression; backend.h says what each does.
   virtual Status blocks_taken(std::span<const BlockId>) { return ok_status(); }
   virtual void copy_blocks(std::span<const BlockCopy>) {}
+  virtual void for_each(int64_t n, UnitFn fn) {
+    for (int64_t i = 0; i < n; ++i) fn(i);
+  }
   virtual void score_tables(const KeyScoreQuery&, const TableView*, ScoredKeys*) {}
   virtual void move_slots(const MovePlan&, const TableView*) {}
   virtual Status enable_page_bounds() {

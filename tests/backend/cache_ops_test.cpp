@@ -175,7 +175,7 @@ TEST(CacheOps, RedundancyOfTheCaseFile) {
   rows.backend().score_tables(q, {views.data(), 1, 4, 2, 1.0f, true}, scored.data());
   std::vector<float> redundancy(24), reference(24);
   for (int h = 0; h < 2; ++h) {
-    rkv_redundancy(similarity.data() + h * 24, 24, redundancy.data());
+    rkv_redundancy(similarity.data() + h * 24, nullptr, 24, redundancy.data());
     rkv_similarity(keys.data() + h * 24 * 8, 24, 8, 0.5f, false, reference.data());
     for (size_t s = 0; s < 24; ++s) {
       EXPECT_NEAR(similarity[static_cast<size_t>(h) * 24 + s], reference[s], 1e-6);

@@ -1,5 +1,6 @@
 // Every instruction set against plain arithmetic on the values that were appended.
 #include <cmath>
+#include <limits>
 
 #include "attention_fixture.h"
 #include "kernels/kernels.h"
@@ -115,6 +116,64 @@ TEST_P(Keys, DotsDoNotDependOnTheirNeighbours) {
         sum += double{queries[static_cast<size_t>(q * kDim + d)]} *
                double{strips[static_cast<size_t>((s / 16 * kDim + d) * 16 + s % 16)]};
       ASSERT_NEAR(alone[static_cast<size_t>(s)], 0.5 * sum, 1e-5);
+    }
+  }
+}
+
+TEST_P(Keys, UnitStripsAreRowsOfLengthOne) {
+  std::mt19937 rng(9);
+  std::normal_distribution<float> normal;
+  constexpr float kLengths[] = {1, 1e-22f, 1e19f, 0, 3e-5f};
+  for (const int dim : {8, 40, 64, 128}) {
+    std::vector<float> keys(static_cast<size_t>(dim * 16)), rows(keys.size(), -1.0f);
+    std::vector<float> sums(static_cast<size_t>(dim), 2.0f);
+    constexpr unsigned kCounts = 0xbfdf;  // all but 5 and 14
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = normal(rng) * kLengths[i % 16 % 5];
+    keys[5] = std::numeric_limits<float>::quiet_NaN();
+    const StripUnits units = k().unit_strip({keys.data(), dim, kCounts, rows.data(), sums.data()});
+    unsigned directed = 0;
+    float largest = 0;
+    std::vector<double> total(static_cast<size_t>(dim), 2.0);
+    for (int lane = 0; lane < 16; ++lane) {
+      double square = 0;
+      for (int d = 0; d < dim; ++d) {
+        const double x = keys[static_cast<size_t>(d * 16 + lane)];
+        square += x * x;
+      }
+      const bool held = (kCounts >> lane & 1u) != 0 && square > 0;
+      directed |= held ? 1u << lane : 0u;
+      for (int d = 0; d < dim; ++d) {
+        const float x = rows[static_cast<size_t>(lane * dim + d)];
+        const double want =
+            held ? double{keys[static_cast<size_t>(d * 16 + lane)]} / std::sqrt(square) : 0.0;
+        ASSERT_NEAR(x, want, 3e-7) << dim << " " << lane << " " << d;
+        total[static_cast<size_t>(d)] += want;
+        largest = std::max(largest, std::abs(x));
+      }
+    }
+    EXPECT_EQ(units.directed, directed);
+    EXPECT_EQ(units.largest, largest);
+    for (size_t d = 0; d < total.size(); ++d) ASSERT_NEAR(sums[d], total[d], 3e-6);
+  }
+}
+
+TEST_P(Keys, EncodedStripsAreRoundedRows) {
+  std::mt19937 rng(10);
+  for (const int dim : {8, 40, 64, 128}) {
+    Aligned<int8_t> codes(static_cast<size_t>(dim * 16));
+    std::vector<float> rows(codes.size());
+    int32_t sums[16];
+    for (float& x : rows) x = static_cast<float>(static_cast<int>(rng() % 2033) - 1016) / 1016.0f;
+    rows[0] = 1, rows[1] = -1;
+    k().encode_strip({rows.data(), dim, 127.0f, codes.data(), sums});
+    for (int lane = 0; lane < 16; ++lane) {
+      int32_t sum = 0;
+      for (int d = 0; d < dim; ++d) {
+        const int code = codes[static_cast<size_t>(d / 4 * 64 + lane * 4 + d % 4)];
+        ASSERT_EQ(code, std::nearbyint(rows[static_cast<size_t>(lane * dim + d)] * 127.0f));
+        sum += code;
+      }
+      ASSERT_EQ(sums[lane], sum) << dim << " " << lane;
     }
   }
 }

@@ -127,7 +127,13 @@ class KvContract : public ::testing::TestWithParam<Param> {
            int64_t chunk, int64_t suffix = 0) {
     const KvModel m = small_model(kLayers, shape().heads, shape().kv_heads);
     World world(m, 4096);
-    Compactor compactor(m);
+    // Tables are scored side by side, as the engine has it: no policy may share what it writes.
+    ThreadPool threads(3);
+    Compactor compactor(m, [&](int64_t n, UnitFn fn) {
+      threads.run([&](int t, int all) {
+        for (int64_t i = t; i < n; i += all) fn(i);
+      });
+    });
     int compactions = 0;
     {
       std::vector<std::unique_ptr<Life>> lives;

@@ -1,4 +1,6 @@
 // R-KV and Quest against their worked cases, and reference variants of the others.
+#include <limits>
+
 #include "kv/policies/rkv_math.h"
 #include "kv/selectors/quest.h"
 #include "kv/support/cases.h"
@@ -39,16 +41,40 @@ TEST(RkvMath, SoftmaxOverItsWholeRange) {
     double sum = 0;
     for (size_t i = 0; i < n; ++i) x[i] = 30 - 0.0865f * static_cast<float>(i * 7 % n);
     for (const float v : x) sum += std::exp(double{v});
-    rkv_redundancy(x.data(), static_cast<int64_t>(n), out.data());
+    rkv_redundancy(x.data(), nullptr, static_cast<int64_t>(n), out.data());
     for (size_t i = 0; i < n; ++i)
       ASSERT_NEAR(out[i] * sum / std::exp(double{x[i]}), 1.0, 5e-7) << n << " " << x[i];
   }
   const float far[] = {0, -200, -1e30f};
   float out[3];
-  rkv_redundancy(far, 3, out);
+  rkv_redundancy(far, nullptr, 3, out);
   EXPECT_EQ(out[0], 1.0f);
   EXPECT_EQ(out[1], 0.0f);
   EXPECT_EQ(out[2], 0.0f);
+}
+
+// Hidden slots have no share, whatever lies there, and the others what they have without them.
+TEST(RkvMath, HiddenSlotsHaveNoShare) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  for (const size_t n : {1u, 4u, 7u, 600u}) {
+    std::vector<float> x(2 * n), hidden(2 * n, 0.0f), shown, all(2 * n), part(n);
+    for (size_t i = 0; i < 2 * n; ++i) {
+      x[i] = static_cast<float>(i * 7 % 13) - 3;
+      if (i % 2 == 0) shown.push_back(x[i]);
+      if (i % 2 == 1) hidden[i] = kHidden, x[i] = 1e30f;
+    }
+    rkv_redundancy(x.data(), hidden.data(), static_cast<int64_t>(2 * n), all.data());
+    rkv_redundancy(shown.data(), nullptr, static_cast<int64_t>(n), part.data());
+    for (size_t i = 0; i < 2 * n; ++i) {
+      const float want = i % 2 == 0 ? part[i / 2] : 0.0f;
+      ASSERT_NEAR(all[i], want, 3e-7f * want) << n << " " << i;
+    }
+    rkv_importance(x.data(), 0, 3, hidden.data(), static_cast<int64_t>(2 * n), all.data());
+    for (size_t i = 0; i < 2 * n; ++i) {
+      const float want = i % 2 == 0 ? part[i / 2] : 0.0f;
+      ASSERT_NEAR(all[i], want, 1e-6f * want) << n << " " << i;
+    }
+  }
 }
 
 TEST(RkvCase, SimilarityImportanceAndRedundancy) {
@@ -59,7 +85,7 @@ TEST(RkvCase, SimilarityImportanceAndRedundancy) {
     std::vector<float> similarity(24), redundancy(24), importance(20), pooled(20), logits;
     rkv_similarity(in.keys(h).data(), 24, 8, 0.5f, false, similarity.data());
     expect_near(similarity, want["mean_similarity"][h]);
-    rkv_redundancy(similarity.data(), 24, redundancy.data());
+    rkv_redundancy(similarity.data(), nullptr, 24, redundancy.data());
     expect_near(redundancy, want["redundancy_softmax"][h]);
     for (int w = 20; w < 24; ++w) {
       for (int i = 0; i < 20; ++i) {
@@ -67,7 +93,7 @@ TEST(RkvCase, SimilarityImportanceAndRedundancy) {
             static_cast<float>(std::max(in.logit(2 * h, w, h, i), in.logit(2 * h + 1, w, h, i))));
       }
     }
-    rkv_importance(logits.data(), 20, 4, 20, importance.data());
+    rkv_importance(logits.data(), 20, 4, nullptr, 20, importance.data());
     pool_scores(importance.data(), 20, 7, Pool::max, pooled.data());
     expect_near(pooled, want["importance_repo"][h]);
   }
@@ -135,7 +161,7 @@ TEST(RkvCase, GuardedVariantIsAReference) {
   for (size_t h = 0; h < 2; ++h) {
     std::vector<float> similarity(24), redundancy(24);
     rkv_similarity(in.keys(h).data(), 24, 8, 0.5f, true, similarity.data());
-    rkv_redundancy(similarity.data(), 24, redundancy.data());
+    rkv_redundancy(similarity.data(), nullptr, 24, redundancy.data());
     expect_near(redundancy, one["expected"]["redundancy"][h]);
   }
 }

@@ -51,6 +51,7 @@ class CpuBackend final : public Backend {
   void score_tables(const KeyScoreQuery& query, const KeyTables& keys, ScoredKeys* out) override;
   void move_slots(const MovePlan& plan, const TableView* tables, int n_kv_heads) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
+  void for_each(int64_t n, UnitFn fn) override { for_units(n, fn); }
   void save_blocks(std::span<const BlockId> blocks, std::byte* out) override;
   void load_blocks(std::span<const BlockId> blocks, std::span<const int32_t> filled,
                    const std::byte* in) override;

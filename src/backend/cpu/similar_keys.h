@@ -36,45 +36,37 @@ class SimilarKeys {
     void operator()(int8_t* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
 
-  float* strip(int64_t slot) { return units_.data() + slot * dim_; }
-  float unit_lanes(const float* keys, float* to, uint32_t counts, uint32_t& directed);
+  float* unit(int64_t slot) { return units_.data() + slot * dim_; }
+  float dot(const float* a, const float* b) const;
   void fold_sums();
   void add_column_sums();
-  float encode_strip(int64_t slot, float scale);
   int32_t encode(float threshold);
   void search();
   void search_pair(Open& rows, int64_t tile, Open& columns, int64_t column_tile);
   // Fills near_; false: nothing is near.
   bool near_tile(const int32_t* rows, int n, int64_t tile);
-  // near: [open.n] columns of `tile` that may be above the threshold; used up.
-  void take_newest(Open& open, uint64_t* near, int64_t tile);
-  int take_round(const int32_t* rows, uint64_t* near, int n, int64_t tile);
-  const float* column_key(int64_t tile, int column);
+  // near: [open.n] columns of `tile` that may be above the threshold.
+  void take_newest(Open& open, const uint64_t* near, int64_t tile);
+  bool take(int32_t row, uint64_t near, int64_t tile);
   void take_first_column();
 
   const kernels::Kernels* k_ = nullptr;
   int dim_ = 0;
   int64_t slots_ = 0, n_strips_ = 0, rows_ = 0;
   float most_ = 0;                         // largest |element| of the unit keys
-  std::vector<float> units_;               // [strips][head_dim][16]
+  std::vector<float> units_;               // [slots][head_dim]: a product of two is all a row needs
   std::unique_ptr<int8_t[], Free> codes_;  // as StripNearArgs has them
   size_t code_bytes_ = 0;
   std::vector<int32_t> sums_;       // [slots] of the codes
   std::vector<uint16_t> counts_;    // [strips]
   std::vector<uint16_t> directed_;  // [strips] bit: the key is counted and not zero
-  std::vector<float> lane_sums_;    // [head_dim][16] of the unit keys since fold_sums()
+  std::vector<float> part_sum_;     // [head_dim] of the unit keys since fold_sums()
   std::vector<double> sum_;         // [head_dim] of those before
-  std::vector<float> column_dots_;  // [slots] key . sum of all
   std::vector<double> column_;      // [slots] sum of a column
   std::vector<Open> open_;          // [tiles]
   std::vector<uint64_t> near_;      // [rows of the last near_tile()] bits of the tile's columns
   float threshold_ = 0;
   int32_t limit_ = 0;
-  // Keys of one tile in rows, those that were asked for.
-  std::vector<float> column_keys_;  // [64][head_dim]
-  uint64_t have_keys_ = 0;
-  int64_t keys_tile_ = -1;
-  std::vector<float> queries_;  // [16][head_dim]
 };
 
 }  // namespace pagefold::cpu

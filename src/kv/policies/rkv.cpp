@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "kv/policies/rkv_math.h"
@@ -42,39 +43,34 @@ class Rkv final : public Policy {
     const int64_t window = in.params.integer("window");
     const auto rows = static_cast<int>(std::min(window, in.next_pos));
     const int64_t begin = in.next_pos - window;
+    const auto n = static_cast<size_t>(s.n);
+    constexpr float kHidden = -std::numeric_limits<float>::infinity();
+    // Dead slots, and of the prefix also those of the window, have no share.
+    std::vector<float> dead(n, 0.0f), outside(n, 0.0f);
     // The prefix in the order of positions, so that the pool is right after `fill` too.
     // A key of the sort is a position before its slot: slots alone would be looked up each time.
-    std::vector<int32_t> live;
     std::vector<uint64_t> ordered;
-    live.reserve(static_cast<size_t>(s.n)), ordered.reserve(static_cast<size_t>(s.n));
-    for (int64_t i = 0; i < s.n; ++i) {
-      if (s.flags != nullptr && (s.flags[i] & kSlotDead) != 0) continue;
-      live.push_back(static_cast<int32_t>(i));
-      if (s.positions[i] < begin)
-        ordered.push_back(static_cast<uint64_t>(s.positions[i]) << 32 | static_cast<uint64_t>(i));
+    ordered.reserve(n);
+    for (size_t i = 0; i < n; ++i) {
+      const bool gone = s.flags != nullptr && (s.flags[i] & kSlotDead) != 0;
+      if (gone) dead[i] = kHidden;
+      if (gone || s.positions[i] >= begin)
+        outside[i] = kHidden;
+      else
+        ordered.push_back(static_cast<uint64_t>(s.positions[i]) << 32 | i);
     }
     std::sort(ordered.begin(), ordered.end());
-    std::vector<int32_t> prefix(ordered.size());
-    for (size_t i = 0; i < prefix.size(); ++i) prefix[i] = static_cast<int32_t>(ordered[i]);
-    const auto n = static_cast<int64_t>(prefix.size());
-    std::vector<float> logits(prefix.size() * static_cast<size_t>(rows));
-    for (int r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < n; ++i) {
-        logits[static_cast<size_t>(r * n + i)] =
-            s.keys->logits[r * s.keys->stride + prefix[static_cast<size_t>(i)]];
-      }
-    }
-    std::vector<float> importance(prefix.size()), pooled(prefix.size());
-    rkv_importance(logits.data(), n, rows, n, importance.data());
-    pool_scores(importance.data(), n, static_cast<int>(in.params.integer("kernel")), Pool::max,
-                pooled.data());
-    std::vector<float> similarity(live.size()), redundancy(live.size());
-    for (size_t i = 0; i < live.size(); ++i) similarity[i] = s.keys->similarity[live[i]];
-    rkv_redundancy(similarity.data(), static_cast<int64_t>(live.size()), redundancy.data());
+    rkv_redundancy(s.keys->similarity, dead.data(), s.n, out);
     const auto lambda = static_cast<float>(in.params.get("lambda"));
-    std::fill_n(out, s.n, 0.0f);
-    for (size_t i = 0; i < live.size(); ++i) out[live[i]] = -(1 - lambda) * redundancy[i];
-    for (size_t i = 0; i < prefix.size(); ++i) out[prefix[i]] += lambda * pooled[i];
+    for (size_t i = 0; i < n; ++i) out[i] *= -(1 - lambda);
+    if (ordered.empty()) return;
+    std::vector<float> importance(n), sorted(ordered.size()), pooled(ordered.size());
+    rkv_importance(s.keys->logits, s.keys->stride, rows, outside.data(), s.n, importance.data());
+    const auto slot = [&](size_t i) { return static_cast<uint32_t>(ordered[i]); };
+    for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = importance[slot(i)];
+    pool_scores(sorted.data(), static_cast<int64_t>(sorted.size()),
+                static_cast<int>(in.params.integer("kernel")), Pool::max, pooled.data());
+    for (size_t i = 0; i < sorted.size(); ++i) out[slot(i)] += lambda * pooled[i];
   }
 };
 

@@ -2,9 +2,53 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "base/float4.h"
+
 namespace pagefold {
+namespace {
+
+F4 shown4(const float* x, const float* hidden, int64_t i) {
+  return hidden == nullptr ? load4(x + i) : load4(x + i) + load4(hidden + i);
+}
+float shown(const float* x, const float* hidden, int64_t i) {
+  return hidden == nullptr ? x[i] : x[i] + hidden[i];
+}
+
+float largest(const float* x, const float* hidden, int64_t n) {
+  F4 most = F4{} - std::numeric_limits<float>::infinity();
+  const int64_t whole = n / 4 * 4;
+  for (int64_t i = 0; i < whole; i += 4) most = max4(most, shown4(x, hidden, i));
+  float result = max_of(most);
+  for (int64_t i = whole; i < n; ++i) result = std::max(result, shown(x, hidden, i));
+  return result;
+}
+
+// out[n] = exponentials of x less its maximum. Returns what makes their sum 1.
+float softmax_weights(const float* x, const float* hidden, int64_t n, float* out) {
+  constexpr int64_t kFold = 256;  // terms of a float32 sum
+  const F4 most = F4{} + largest(x, hidden, n);
+  double sum = 0;
+  int64_t i = 0;
+  while (i + 4 <= n) {
+    F4 part = {};
+    for (const int64_t end = std::min(i + kFold, n / 4 * 4); i < end; i += 4) {
+      const F4 p = exp4(shown4(x, hidden, i) - most);
+      store4(out + i, p);
+      part += p;
+    }
+    sum += double{sum_of(part)};
+  }
+  for (; i < n; ++i) {
+    out[i] = exp4(F4{} + shown(x, hidden, i) - most)[0];
+    sum += double{out[i]};
+  }
+  return static_cast<float>(1 / sum);
+}
+
+}  // namespace
 
 void rkv_similarity(const float* k, int64_t n, int head_dim, float threshold, bool guarded,
                     float* out) {
@@ -38,36 +82,20 @@ void rkv_similarity(const float* k, int64_t n, int head_dim, float threshold, bo
   }
 }
 
-// Lanes of four: one chain of maxima or sums would wait for itself.
-void rkv_redundancy(const float* similarity, int64_t n, float* out) {
+void rkv_redundancy(const float* similarity, const float* hidden, int64_t n, float* out) {
   if (n == 0) return;
-  constexpr int64_t kLanes = 4;
-  const int64_t whole = n / kLanes * kLanes;
-  float most_of[kLanes];
-  std::fill_n(most_of, kLanes, similarity[0]);
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l)
-      most_of[l] = most_of[l] < similarity[i + l] ? similarity[i + l] : most_of[l];
-  }
-  float most = *std::max_element(most_of, most_of + kLanes);
-  for (int64_t i = whole; i < n; ++i) most = std::max(most, similarity[i]);
-  double sums[kLanes] = {};
-  for (int64_t i = 0; i < n; ++i) out[i] = std::exp(similarity[i] - most);
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) sums[l] += double{out[i + l]};
-  }
-  for (int64_t i = whole; i < n; ++i) sums[0] += double{out[i]};
-  const double inverse = 1 / ((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(double{out[i]} * inverse);
+  const float inverse = softmax_weights(similarity, hidden, n, out);
+  for (int64_t i = 0; i < n; ++i) out[i] *= inverse;
 }
 
-void rkv_importance(const float* logits, int64_t stride, int rows, int64_t n, float* importance) {
+void rkv_importance(const float* logits, int64_t stride, int rows, const float* hidden, int64_t n,
+                    float* importance) {
   std::fill_n(importance, n, 0.0f);
   if (n == 0 || rows == 0) return;
   std::vector<float> p(static_cast<size_t>(n));
   for (int r = 0; r < rows; ++r) {
-    rkv_redundancy(logits + r * stride, n, p.data());  // the same softmax
-    for (size_t i = 0; i < p.size(); ++i) importance[i] += p[i];
+    const float inverse = softmax_weights(logits + r * stride, hidden, n, p.data());
+    for (size_t i = 0; i < p.size(); ++i) importance[i] += p[i] * inverse;
   }
   for (int64_t i = 0; i < n; ++i) importance[i] /= static_cast<float>(rows);
 }

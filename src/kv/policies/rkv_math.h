@@ -13,10 +13,12 @@ namespace pagefold {
 void rkv_similarity(const float* k, int64_t n, int head_dim, float threshold, bool guarded,
                     float* out);
 
-// out[n] = softmax of similarity[n].
-void rkv_redundancy(const float* similarity, int64_t n, float* out);
+// hidden[n]: 0, or -infinity where a slot has no share (its x must be a number then); null: all
+// have one. At least one slot must. out[n] = softmax of similarity[n].
+void rkv_redundancy(const float* similarity, const float* hidden, int64_t n, float* out);
 
 // importance[n] = mean over `rows` of the softmax of logits[row][0, n), before pooling.
-void rkv_importance(const float* logits, int64_t stride, int rows, int64_t n, float* importance);
+void rkv_importance(const float* logits, int64_t stride, int rows, const float* hidden, int64_t n,
+                    float* importance);
 
 }  // namespace pagefold

@@ -4,7 +4,7 @@
 //   relative error on |r| <= ln 2 / 2 (3.1e-9, a twentieth of a float's half ulp).
 #pragma once
 
-namespace pagefold::kernels {
+namespace pagefold {
 
 constexpr float kExpLowest = -110.0f;  // e^x rounds to zero from here on down, -inf included
 constexpr float kLog2E = 0x1.715476p+0f;
@@ -16,4 +16,4 @@ constexpr float kExp4 = 0x1.5558f6p-5f;
 constexpr float kExp5 = 0x1.123a76p-7f;
 constexpr float kExp6 = 0x1.6a233ep-10f;
 
-}  // namespace pagefold::kernels
+}  // namespace pagefold
