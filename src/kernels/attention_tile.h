@@ -261,16 +261,26 @@ PF_INLINE int next_tile(int left) {
   return (left + tiles - 1) / tiles;
 }
 
+// Where a chunk is read by several tiles, all but the first find it in the cache: the first two
+// fetch half of the next chunk each, so that neither waits for memory while the other leaves it
+// idle.
+void share_fetches(StripList& strips, int tile, const std::byte** ahead) {
+  for (int i = 0; i < strips.count; ++i)
+    ahead[i] = strips.at[i % 2 == tile ? strips.count + i : i];
+  strips.ahead = ahead;
+}
+
 void run_chunk(const Parts& parts, const KvLayout& layout, const AttentionChunkArgs& args) {
   StripList strips;
   list_strips(layout, args, strips);
   Tile tile;
   const int queries = args.rows * args.group;
-  for (int begin = 0; begin < queries;) {
+  const std::byte* ahead[kStrips];
+  const bool several = queries > Vec::kMaxQueries;
+  for (int begin = 0, index = 0; begin < queries; ++index) {
+    if (several) share_fetches(strips, index, ahead);
     const int n = next_tile(queries - begin);
     run_tile(parts, layout, args, strips, begin, n, tile);
-    // The rest of the queries find the chunk in the cache.
-    strips.ahead = strips.at;
     begin += n;
   }
 }
