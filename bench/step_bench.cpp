@@ -3,8 +3,8 @@
 //
 //   step_bench MODEL SPEC [SPEC ...] [repeat=20] [serve=on]
 //   SPEC = key=value,key=value ...  len (tokens a sequence, 8192) batch (1) rows (1, of each
-//          sequence) kv (auto) kvv (auto) group (auto) threads (0) run (32) model (another than
-//          MODEL)
+//          sequence) kv (auto) kvv (auto) group (auto) threads (0) run (32) huge (off: the cache in
+//          pages of 2 MiB) model (another than MODEL)
 //
 // The specs take turns (A B A B ...); prints the median step in milliseconds of each, tokens a
 // second, bytes of the cache read a second, and the ratio to the first. Blocks lie as the engine
@@ -34,8 +34,8 @@ namespace {
 using Words = std::map<std::string, std::string>;
 
 Result<Words> parse_spec(const std::string& text) {
-  Words words{{"len", "8192"},   {"batch", "1"}, {"rows", "1"},    {"kv", "auto"}, {"kvv", "auto"},
-              {"group", "auto"}, {"run", "32"},  {"threads", "0"}, {"model", ""}};
+  Words words{{"len", "8192"},   {"batch", "1"}, {"rows", "1"},    {"kv", "auto"},  {"kvv", "auto"},
+              {"group", "auto"}, {"run", "32"},  {"threads", "0"}, {"huge", "off"}, {"model", ""}};
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
@@ -66,7 +66,8 @@ Result<std::unique_ptr<Contender>> make(const std::string& model, const Words& w
   const bench::StepSpec spec{.len = std::stoll(words.at("len")),
                              .batch = std::stoi(words.at("batch")),
                              .rows = std::stoi(words.at("rows")),
-                             .run = std::max(1, std::stoi(words.at("run")))};
+                             .run = std::max(1, std::stoi(words.at("run"))),
+                             .huge_pages = words.at("huge") == "on"};
   PF_ASSIGN(c->step, bench::CachedStep::make(c->model, spec));
   return c;
 }

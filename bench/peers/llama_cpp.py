@@ -86,6 +86,8 @@ def versus_peer(run, row):
     # The middle of what the peer's steps see.
     depth = row.depth if row.test == "prefill" else row.depth + row.steps // 2
     spec = f"len={depth},batch={row.seqs},rows={row.tokens},kv={row.kv},threads={args.threads}"
+    if args.kv_huge_pages:
+        spec += ",huge=on"
     peer, flashes = run.peer_contexts(row)
     pilot = {(t, f): peer_seconds(peer, row, t, f, pilot=True) for f in flashes for t in (1, args.threads)}
     threads, flash = min(pilot, key=pilot.get)
@@ -131,6 +133,7 @@ def parse_args():
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", choices=list(BUILDS), default="native", help="what both sides may use")
+    parser.add_argument("--kv-huge-pages", action="store_true", help="our cache in pages of 2 MiB (serve --kv-huge-pages)")
     parser.add_argument("--fill", action="store_true", help="only make what --work lacks")
     parser.add_argument("--out")
     return parser.parse_args()

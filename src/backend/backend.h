@@ -83,6 +83,8 @@ struct KvShape {
   std::vector<float> k_scale, v_scale;
   // The model measures what keys share and calls set_key_centres before the first step.
   bool centred_keys = false;
+  // Memory of the cache in pages of 2 MiB: faster to read, given back in such pieces only.
+  bool huge_pages = false;
 
   uint64_t block_bytes() const {  // K, V and scales
     return KvFormat(k_dtype, v_dtype, group).block_bytes(head_dim, block_size);

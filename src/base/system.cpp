@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace pagefold {
 namespace {
@@ -70,6 +72,12 @@ uint64_t total_memory() {
   const uint64_t machine = kib_field("/proc/meminfo", "MemTotal");
   const uint64_t limit = number_file("/sys/fs/cgroup/memory.max");
   return machine == 0 || limit == UINT64_MAX ? machine : std::min(machine, limit);
+}
+
+bool huge_pages_allowed() {
+  std::ifstream in("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string modes;
+  return std::getline(in, modes) && modes.find("[never]") == std::string::npos;
 }
 
 void return_free_memory() { ::malloc_trim(0); }

@@ -11,6 +11,8 @@ uint64_t available_memory();
 // Bytes of memory that there are at all: of the machine, and no more than the cgroup allows. 0:
 // unknown.
 uint64_t total_memory();
+// Whether the kernel gives pages of 2 MiB to who asks for them.
+bool huge_pages_allowed();
 // Gives what the allocator holds unused back to the operating system: after work that took much
 // more than usual. Takes milliseconds.
 void return_free_memory();

@@ -30,7 +30,8 @@ Status CachedStep::prepare() {
   const int64_t a_table = (spec_.len + spec_.rows + kBlockSize - 1) / kBlockSize;
   const int64_t n_blocks = a_table * n_tables * spec_.batch;
   if (n_blocks > int64_t{kNoBlock} - 1) return bad_input("{} blocks are too many", n_blocks);
-  const KvShape kv = kv_shape(s, model_.kv, kBlockSize, static_cast<uint32_t>(n_blocks));
+  KvShape kv = kv_shape(s, model_.kv, kBlockSize, static_cast<uint32_t>(n_blocks));
+  kv.huge_pages = spec_.huge_pages;
   const int rows = spec_.batch * spec_.rows;
   PF_TRY(model_.network->init(kv, {rows, spec_.batch, spec_.batch}));
   std::vector<BlockId> all(kv.n_blocks);

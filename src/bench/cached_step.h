@@ -18,6 +18,7 @@ struct StepSpec {
   // Blocks of each table in turn, as the engine hands them out while it reads a prompt in chunks of
   // 512 tokens; 1 is what a long answer leaves.
   int64_t run = 32;
+  bool huge_pages = false;  // the cache in pages of 2 MiB
 };
 
 class CachedStep {

@@ -107,7 +107,8 @@ Status add_steps(const LocalOptions& o, const std::string& type, LocalMeasuremen
               measure_kernels(kernel_options(o, model.network->shape(), out.threads, matrices)));
   }
   const std::string name(dtype_name(model.kv.k));
-  const auto add = [&](const std::string& test, const StepSpec& spec) -> Status {
+  const auto add = [&](const std::string& test, StepSpec spec) -> Status {
+    spec.huge_pages = o.engine.kv_huge_pages;
     if (spec.len + spec.rows > model.network->shape().context_length &&
         !o.engine.allow_long_context) {
       return bad_input("a context of {} is beyond the model's {}; add --allow-long-context",

@@ -104,6 +104,8 @@ void add_engine(CLI::App& app, EngineOptions& e, const std::string& packing) {
         "most tokens a step (default 512)");
   flag(app, "--block-size", "slots a block: 16 (default), 32, 64, 128 or 256",
        [&e](Text text) { return set_block_size(text, e.block_size); });
+  switch_flag(app, "kv-huge-pages", e.kv_huge_pages,
+              "the KV cache in pages of 2 MiB: faster, but memory goes back in such pieces only");
   count(app, "--kv-cache-memory-bytes", e.kv_cache_memory_bytes, 1,
         "size of the KV pool; wins over --memory-utilization");
   real(app, "--memory-utilization,--gpu-memory-utilization", e.memory_utilization, 0, 1, true,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/system.h"
 #include "engine/compression.h"
 #include "engine/spill_file.h"
 
@@ -180,12 +181,27 @@ Result<EngineConfig> resolve_limits(const EngineOptions& options, const ModelSha
     PF_TRY(SpillFile::create(config.spill_dir, config.spill_bytes).status());
   config.kv = options.kv;
   config.kv_format = kv_format;
+  config.kv_huge_pages = options.kv_huge_pages;
   PF_ASSIGN(config.max_model_len, resolve_model_len(options, model));
   return config;
 }
 
+void warn_of_huge_pages(const EngineOptions& options) {
+  const auto policy = options.kv.find("policy");
+  if (policy != options.kv.end() && policy->second != "full") {
+    log::warn(
+        "--kv-huge-pages: what {} frees is used again, but goes back to the operating system only "
+        "where 2 MiB of it lie together",
+        policy->second);
+  }
+  if (!huge_pages_allowed()) {
+    log::warn("--kv-huge-pages: this system gives none (transparent_hugepage/enabled is never)");
+  }
+}
+
 void warn_of_limits(const EngineOptions& options, const ModelShape& model,
                     const EngineConfig& config) {
+  if (config.kv_huge_pages) warn_of_huge_pages(options);
   if (config.max_num_seqs < options.max_num_seqs) {
     log::warn("at most {} sequences run at once, as --max-num-batched-tokens is {}",
               config.max_num_batched_tokens, config.max_num_batched_tokens);

@@ -286,6 +286,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::start(LanguageModel& model,
   // A wrong default policy is refused now, not with the first request.
   PF_TRY(resolve_kv_plan({}, config, kv_model(m, config.block_size), 0).status());
   KvShape kv = kv_shape(m, config.kv_format, config.block_size, 0);
+  kv.huge_pages = config.kv_huge_pages;
   const uint64_t block_bytes = model.block_bytes(kv);
   PF_ASSIGN(const PoolSize size, pool_size(config, m, block_bytes));
   kv.n_blocks = size.n_blocks;

@@ -24,6 +24,7 @@ struct EngineConfig {
   uint64_t kv_cache_memory_bytes = 0;  // rounded down to whole blocks
   int max_queued_requests = 1024;
   KvFormat kv_format;
+  bool kv_huge_pages = false;
   KvOptions kv;                   // compression of requests that name none
   bool allow_packing_off = true;  // "off" only shows the problem: not for serving
   int64_t min_kv_interval = 1;    // least interval a request may ask for

@@ -174,7 +174,13 @@ void EngineCore::Impl::publish_metrics() {
     counters.held_slots += s.cache.held_slots();
     counters.running_blocks += s.cache.held_blocks();
   });
-  std::lock_guard lock(published_mutex);
+  // A step does not wait for who reads the counters, unless it may be the last for long or somebody
+  // is about to hear of an end.
+  std::unique_lock lock(published_mutex, std::defer_lock);
+  if (!finished.empty() || scheduler.empty())
+    lock.lock();
+  else if (!lock.try_lock())
+    return;
   published = counters;
 }
 

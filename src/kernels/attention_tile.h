@@ -265,8 +265,7 @@ PF_INLINE int next_tile(int left) {
 // fetch half of the next chunk each, so that neither waits for memory while the other leaves it
 // idle.
 void share_fetches(StripList& strips, int tile, const std::byte** ahead) {
-  for (int i = 0; i < strips.count; ++i)
-    ahead[i] = strips.at[i % 2 == tile ? strips.count + i : i];
+  for (int i = 0; i < strips.count; ++i) ahead[i] = strips.at[i % 2 == tile ? strips.count + i : i];
   strips.ahead = ahead;
 }
 

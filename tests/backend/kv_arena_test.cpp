@@ -125,6 +125,37 @@ TEST(KvArena, RandomOperationsKeepContentsAndCounts) {
   EXPECT_EQ(by_mincore(a, kBlocks), 0u);
 }
 
+// Pages of 2 MiB come and go whole, and what stays keeps its contents.
+TEST(KvArena, HugePagesComeAndGoWhole) {
+  constexpr uint32_t kBlocks = 5 * 512 + 100;  // 4 KiB each: five pages and a part of one
+  constexpr uint64_t kHuge = 2 << 20;
+  KvArena a;
+  ASSERT_TRUE(a.init(layout(64), kBlocks, /*huge_pages=*/true).ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a.base()) % kHuge, 0u);
+  ASSERT_TRUE(a.take(range(0, 1)).ok());
+  EXPECT_EQ(a.committed_bytes(), kHuge);
+  ASSERT_TRUE(a.take(range(0, kBlocks)).ok());
+  EXPECT_EQ(a.committed_bytes(), 6 * kHuge);
+  const auto fill = [&](BlockId b) { return static_cast<std::byte>(b * 37 % 251 + 1); };
+  for (BlockId b = 0; b < kBlocks; ++b) std::fill_n(a.base() + b * 4096, 4096, fill(b));
+  // Of page 1 all, of page 3 all but one block, of the last all.
+  a.free(range(512, 1024));
+  a.free(range(1536, 2047));
+  a.free(range(2560, kBlocks));
+  const uint64_t rss = resident_memory().total;
+  EXPECT_EQ(a.memory().spare_bytes, 2 * kHuge);
+  EXPECT_EQ(a.release(0, 1), 2 * kHuge);
+  EXPECT_EQ(a.committed_bytes(), 4 * kHuge);
+  EXPECT_LE(resident_memory().total + kHuge, rss);
+  for (BlockId b = 0; b < 2560; ++b) {
+    if (!a.is_taken(b)) continue;
+    for (const size_t at : {0, 4095}) ASSERT_EQ(a.base()[b * 4096 + at], fill(b)) << b;
+  }
+  ASSERT_TRUE(a.take(range(512, 513)).ok());
+  EXPECT_EQ(a.base()[512 * 4096], std::byte{0});
+  EXPECT_EQ(a.committed_bytes(), 5 * kHuge);
+}
+
 // The process gets smaller and the machine gets larger, by what was released: scattered survivors
 // give nothing, runs give all. Other processes move the machine's figure: the best of some tries.
 TEST(KvArena, ReleasedMemoryLeavesTheProcessAndReturnsToTheMachine) {

@@ -57,7 +57,7 @@ Status CpuBackend::init_kv(const KvShape& shape) {
   bounds_ = PageBounds();
   saturated_ = 0;
   return arena_.init({shape.k_dtype, shape.v_dtype, shape.head_dim, shape.block_size, shape.group},
-                     shape.n_blocks);
+                     shape.n_blocks, shape.huge_pages);
 }
 
 Status CpuBackend::init_step(const StepLimits& limits) {

@@ -19,15 +19,16 @@ void clear_bit(std::vector<uint64_t>& bits, size_t i) {
 
 }  // namespace
 
-Status KvArena::init(const kernels::KvLayout& layout, uint32_t n_blocks) {
+Status KvArena::init(const kernels::KvLayout& layout, uint32_t n_blocks, bool huge_pages) {
   layout_ = layout;
-  return init(layout.block_bytes(), n_blocks);
+  return init(layout.block_bytes(), n_blocks, huge_pages);
 }
 
-Status KvArena::init(uint64_t block_bytes, uint32_t n_blocks) {
+Status KvArena::init(uint64_t block_bytes, uint32_t n_blocks, bool huge_pages) {
   block_bytes_ = block_bytes;
-  PF_ASSIGN(pages_, Pages::allocate(block_bytes * n_blocks, /*reserve_only=*/true));
-  n_pages_ = pages_.size() / kPageBytes;
+  page_bytes_ = huge_pages ? kHugePage : kSmallPage;
+  PF_ASSIGN(pages_, Pages::reserve(block_bytes * n_blocks, page_bytes_));
+  n_pages_ = pages_.size() / page_bytes_;
   taken_.assign((size_t{n_blocks} + 63) / 64, 0);
   committed_.assign((n_pages_ + 63) / 64, 0);
   spare_.assign(committed_.size(), 0);
@@ -38,16 +39,16 @@ Status KvArena::init(uint64_t block_bytes, uint32_t n_blocks) {
 
 KvArena::PageRange KvArena::pages_of(BlockId block) const {
   const size_t begin = block * block_bytes(), end = begin + block_bytes();
-  return {begin / kPageBytes, (end + kPageBytes - 1) / kPageBytes};
+  return {begin / page_bytes_, (end + page_bytes_ - 1) / page_bytes_};
 }
 
 // Commits `page` and the uncommitted ones after it, up to kCommitBytes.
 Status KvArena::commit(size_t page) {
-  const size_t most = std::min(n_pages_, page + kCommitBytes / kPageBytes);
+  const size_t most = std::min(n_pages_, page + std::max(kCommitBytes / page_bytes_, size_t{1}));
   size_t end = page + 1;
   while (end < most && !bit(committed_, end)) ++end;
-  std::byte* at = pages_.data() + page * kPageBytes;
-  const size_t bytes = (end - page) * kPageBytes;
+  std::byte* at = pages_.data() + page * page_bytes_;
+  const size_t bytes = (end - page) * page_bytes_;
   ++memory_.commit_calls;
 #ifdef MADV_POPULATE_WRITE
   int rc = 0;
@@ -61,7 +62,7 @@ Status KvArena::commit(size_t page) {
   const int rc = -1;
 #endif
   if (rc != 0) {  // kernels before 5.14: one fault a page
-    for (size_t i = 0; i < bytes; i += kPageBytes) {
+    for (size_t i = 0; i < bytes; i += kSmallPage) {
       auto* p = reinterpret_cast<volatile unsigned char*>(at + i);
       *p = *p;
     }
@@ -85,7 +86,7 @@ Status KvArena::take(std::span<const BlockId> blocks) {
     for (size_t p = range.first; p < range.end; ++p) {
       if (users_[p]++ == 0) {
         clear_bit(spare_, p);
-        memory_.spare_bytes -= kPageBytes;
+        memory_.spare_bytes -= page_bytes_;
       }
     }
     set_bit(taken_, block);
@@ -102,16 +103,16 @@ void KvArena::free(std::span<const BlockId> blocks) {
       PF_CHECK(users_[p] > 0, "page {} has no blocks to free", p);
       if (--users_[p] == 0) {
         set_bit(spare_, p);
-        memory_.spare_bytes += kPageBytes;
+        memory_.spare_bytes += page_bytes_;
       }
     }
   }
 }
 
 uint64_t KvArena::release_run(size_t first, size_t end) {
-  const size_t bytes = (end - first) * kPageBytes;
+  const size_t bytes = (end - first) * page_bytes_;
   ++memory_.release_calls;
-  if (::madvise(pages_.data() + first * kPageBytes, bytes, MADV_DONTNEED) != 0) return 0;
+  if (::madvise(pages_.data() + first * page_bytes_, bytes, MADV_DONTNEED) != 0) return 0;
   for (size_t p = first; p < end; ++p) {
     clear_bit(committed_, p);
     clear_bit(spare_, p);
@@ -125,7 +126,7 @@ uint64_t KvArena::release_run(size_t first, size_t end) {
 uint64_t KvArena::release(uint64_t reserve_bytes, uint64_t least_bytes) {
   const uint64_t spare = memory_.spare_bytes;
   if (spare <= reserve_bytes || spare - reserve_bytes < least_bytes) return 0;
-  size_t to_give = static_cast<size_t>((spare - reserve_bytes) / kPageBytes);
+  size_t to_give = static_cast<size_t>((spare - reserve_bytes) / page_bytes_);
   uint64_t given = 0;
   size_t p = n_pages_;  // one past the page looked at
   while (to_give > 0 && p > 0) {

@@ -4,7 +4,8 @@
 //   free()     only counts: a page is spare once no taken block touches it
 //   release()  gives spare pages back in runs, highest addresses first (the pool hands out the
 //              lowest free blocks first, so what stays is what is used next)
-// Small pages throughout (MADV_NOHUGEPAGE): a huge page would be pinned by any one of its blocks.
+// Small pages unless huge ones are asked for: a huge page is pinned by any one of its blocks, so
+// memory then comes and goes 2 MiB at a time. All counts are of whole pages.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,11 @@ namespace pagefold::cpu {
 
 class KvArena {
  public:
-  static constexpr size_t kPageBytes = 4096;
   static constexpr size_t kCommitBytes = size_t{256} << 10;
 
-  Status init(const kernels::KvLayout& layout, uint32_t n_blocks);
+  Status init(const kernels::KvLayout& layout, uint32_t n_blocks, bool huge_pages = false);
   // For what lies beside the blocks' keys and values, under the same ids: no layout.
-  Status init(uint64_t block_bytes, uint32_t n_blocks);
+  Status init(uint64_t block_bytes, uint32_t n_blocks, bool huge_pages = false);
   const kernels::KvLayout& layout() const { return layout_; }
   std::byte* base() const { return pages_.data(); }
   uint64_t block_bytes() const { return block_bytes_; }
@@ -57,12 +57,13 @@ class KvArena {
 
   kernels::KvLayout layout_;
   uint64_t block_bytes_ = 0;
+  size_t page_bytes_ = kSmallPage;
   Pages pages_;
   size_t n_pages_ = 0;
   std::vector<uint64_t> taken_;      // a bit a block
   std::vector<uint64_t> committed_;  // a bit a page
   std::vector<uint64_t> spare_;      // a bit a page: committed, and no taken block touches it
-  std::vector<uint16_t> users_;      // [pages] taken blocks that touch it
+  std::vector<uint32_t> users_;      // [pages] taken blocks that touch it
   KvMemory memory_;
 };
 

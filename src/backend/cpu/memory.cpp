@@ -2,24 +2,47 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 namespace pagefold::cpu {
+namespace {
+
+// At least one.
+size_t whole_pages(size_t bytes, size_t page) {
+  return std::max((bytes + page - 1) & ~(page - 1), page);
+}
+
+}  // namespace
 
 Pages::~Pages() {
   if (data_) ::munmap(data_, bytes_);
 }
 
-Result<Pages> Pages::allocate(size_t bytes, bool reserve_only) {
+Result<Pages> Pages::map(size_t bytes, int flags) {
   Pages p;
-  p.bytes_ = (bytes + 4095) & ~size_t{4095};
-  if (p.bytes_ == 0) p.bytes_ = 4096;
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (reserve_only ? MAP_NORESERVE : 0);
-  void* m = ::mmap(nullptr, p.bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (m == MAP_FAILED) return exhausted("no memory: {} bytes: {}", p.bytes_, std::strerror(errno));
+  void* m =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (m == MAP_FAILED) return exhausted("no memory: {} bytes: {}", bytes, std::strerror(errno));
   p.data_ = static_cast<std::byte*>(m);
-  if (reserve_only) ::madvise(m, p.bytes_, MADV_NOHUGEPAGE);
+  p.bytes_ = bytes;
+  return p;
+}
+
+Result<Pages> Pages::allocate(size_t bytes) { return map(whole_pages(bytes, kSmallPage), 0); }
+
+Result<Pages> Pages::reserve(size_t bytes, size_t page) {
+  bytes = whole_pages(bytes, page);
+  const size_t slack = page - kSmallPage;
+  PF_ASSIGN(Pages p, map(bytes + slack, MAP_NORESERVE));
+  // What lies before the first whole page and behind the last goes back.
+  const size_t before = -reinterpret_cast<uintptr_t>(p.data_) & (page - 1);
+  if (before > 0) ::munmap(p.data_, before);
+  if (slack > before) ::munmap(p.data_ + before + bytes, slack - before);
+  p.data_ += before;
+  p.bytes_ = bytes;
+  ::madvise(p.data_, bytes, page == kSmallPage ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   return p;
 }
 

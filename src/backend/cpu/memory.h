@@ -9,6 +9,8 @@
 
 namespace pagefold::cpu {
 
+constexpr size_t kSmallPage = 4096, kHugePage = size_t{2} << 20;
+
 class Pages {
  public:
   Pages() = default;
@@ -19,14 +21,17 @@ class Pages {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  // reserve_only: address space without a promise of memory; never huge pages, so that freed blocks
-  // can really leave.
-  static Result<Pages> allocate(size_t bytes, bool reserve_only = false);
+  static Result<Pages> allocate(size_t bytes);
+  // Address space without a promise of memory, aligned to `page`. kSmallPage: huge pages are
+  // forbidden, or what is freed could not leave; kHugePage: they are asked for.
+  static Result<Pages> reserve(size_t bytes, size_t page);
 
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
 
  private:
+  static Result<Pages> map(size_t bytes, int flags);
+
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };
