@@ -30,6 +30,7 @@ class ForwardingResponder : public Responder {
   size_t max_queued_bytes() const override { return to_->max_queued_bytes(); }
   void on_writable(std::function<void()> f) override { to_->on_writable(std::move(f)); }
   void on_closed(std::function<void()> f) override { to_->on_closed(std::move(f)); }
+  void on_stopping(std::function<void()> f) override { to_->on_stopping(std::move(f)); }
   void post(std::function<void()> work) override { to_->post(std::move(work)); }
 
  protected:

@@ -49,6 +49,9 @@ class Responder {
   // The client has left (EOF counts as leaving), or the server closes. Called at most once, never
   // after the answer is complete.
   virtual void on_closed(std::function<void()> callback) = 0;
+  // The server stops and waits no longer: what is said now may still reach the client. Called at
+  // most once, never after the answer is complete.
+  virtual void on_stopping(std::function<void()> callback) { static_cast<void>(callback); }
 
   // Runs work on the connection's executor. Thread-safe.
   virtual void post(std::function<void()> work) = 0;

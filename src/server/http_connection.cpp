@@ -42,6 +42,7 @@ struct HttpConnection::Impl {
   IoContext io;
   Strand strand;
   HttpStream stream;
+  std::weak_ptr<Exchange> current;   // the answer under way
   std::string in;                    // came and is not used yet
   std::atomic<int64_t> deadline{0};  // steady milliseconds; 0: none
   std::atomic<bool> idle{true};      // waits for the first byte of a request
@@ -158,6 +159,7 @@ net::awaitable<bool> HttpConnection::Impl::answer(HttpRequest request, Exchange:
   const RequestLog line(request, wire.headers);
   auto exchange =
       std::make_shared<Exchange>(io, strand, std::move(wire), context.options.max_queued_bytes);
+  current = exchange;
   if (context.stopping) {
     exchange->send(503, {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
                    context.handler.error_body(503, "The server is stopping."));
@@ -259,6 +261,13 @@ net::awaitable<void> HttpConnection::refuse(std::shared_ptr<HttpConnection> self
   const bool ok = co_await c.handshake();
   if (ok) co_await c.reject(503, "Too many connections are open; try again later.");
   c.close();
+}
+
+void HttpConnection::give_up(std::shared_ptr<HttpConnection> self) {
+  Impl& c = *self->impl_;
+  net::post(c.strand, [self = std::move(self)] {
+    if (const auto exchange = self->impl_->current.lock()) exchange->give_up();
+  });
 }
 
 void HttpConnection::stop(std::shared_ptr<HttpConnection> self) {

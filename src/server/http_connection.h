@@ -33,6 +33,8 @@ class HttpConnection {
   // Answers 503 and closes.
   static net::awaitable<void> refuse(std::shared_ptr<HttpConnection> self);
 
+  // Thread-safe: has its answer end with what can still be said.
+  static void give_up(std::shared_ptr<HttpConnection> self);
   // Thread-safe: closes it.
   static void stop(std::shared_ptr<HttpConnection> self);
   // Thread-safe: it waits for a request.

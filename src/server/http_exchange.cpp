@@ -55,6 +55,7 @@ void Exchange::complete() {
   ended_ = true;
   on_writable_ = nullptr;
   on_closed_ = nullptr;
+  on_stopping_ = nullptr;
   wake_.cancel();
 }
 
@@ -69,6 +70,10 @@ void Exchange::on_closed(std::function<void()> callback) {
   } else {
     on_closed_ = std::move(callback);
   }
+}
+
+void Exchange::on_stopping(std::function<void()> callback) {
+  if (!ended_ && !closed_) on_stopping_ = std::move(callback);
 }
 
 void Exchange::post(std::function<void()> work) { net::post(strand_, std::move(work)); }
@@ -93,7 +98,12 @@ void Exchange::client_left() {
   out_.clear();
   auto callback = std::exchange(on_closed_, nullptr);
   on_writable_ = nullptr;
+  on_stopping_ = nullptr;
   if (callback && !ended_) callback();
+}
+
+void Exchange::give_up() {
+  if (auto callback = std::exchange(on_stopping_, nullptr)) callback();
 }
 
 }  // namespace pagefold

@@ -46,6 +46,7 @@ class Exchange final : public Responder {
   size_t max_queued_bytes() const override { return max_queued_; }
   void on_writable(std::function<void()> callback) override;
   void on_closed(std::function<void()> callback) override;
+  void on_stopping(std::function<void()> callback) override;
   void post(std::function<void()> work) override;
 
   // --- the connection's side ---
@@ -58,6 +59,7 @@ class Exchange final : public Responder {
   bool keep_alive() const { return wire_.keep_alive; }
   void refuse_keep_alive() { wire_.keep_alive = false; }  // has an effect before the head only
   void client_left();
+  void give_up();  // see on_stopping
   // Cancelled whenever there is something to do.
   net::steady_timer& wake_timer() { return wake_; }
 
@@ -72,7 +74,7 @@ class Exchange final : public Responder {
   net::steady_timer wake_;
   std::string out_;
   bool started_ = false, ended_ = false, closed_ = false, chunked_ = false;
-  std::function<void()> on_writable_, on_closed_;
+  std::function<void()> on_writable_, on_closed_, on_stopping_;
 };
 
 }  // namespace pagefold

@@ -23,6 +23,7 @@ namespace {
 using boost::system::error_code;
 using net::ip::tcp;
 constexpr auto as_pair = net::as_tuple(net::use_awaitable);
+constexpr std::chrono::milliseconds kLastWords{500};  // to say that an answer ends early
 constexpr int kMaxRefusing = 64;  // connections that are being told 503; beyond it they are closed
 
 Result<std::shared_ptr<TlsContext>> load_tls(const HttpServerOptions& o) {
@@ -73,6 +74,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void begin_stop(std::chrono::milliseconds grace);
   size_t open_connections();
   bool busy();
+  void end_answers();
   void close_all();
   void close_expired();
   void work();
@@ -84,6 +86,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   net::signal_set signals;
   uint16_t port = 0;
   int64_t stop_deadline_ms = 0;  // on control
+  bool gave_up = false;          // on control: answers were told to end
 
   std::mutex mutex;  // guards what follows
   std::unordered_set<ConnectionPtr> connections;
@@ -179,7 +182,11 @@ net::awaitable<void> HttpServer::Impl::tick_loop() {
   for (;;) {
     if (context.stopping) {
       if (std::lock_guard lock(mutex); connections.empty()) break;
-      if (!busy() || HttpConnection::now_ms() >= stop_deadline_ms) close_all();
+      if (!busy()) {
+        close_all();
+      } else if (HttpConnection::now_ms() >= stop_deadline_ms) {
+        end_answers();
+      }
     }
     close_expired();
     auto next = std::chrono::milliseconds(1000);
@@ -223,6 +230,14 @@ bool HttpServer::Impl::busy() {
   std::lock_guard lock(mutex);
   return std::any_of(connections.begin(), connections.end(),
                      [](const ConnectionPtr& c) { return !c->idle(); });
+}
+
+// At the deadline answers are told to end; what a moment later still is not gone is closed.
+void HttpServer::Impl::end_answers() {
+  if (std::exchange(gave_up, true)) return close_all();
+  stop_deadline_ms = HttpConnection::now_ms() + kLastWords.count();
+  std::lock_guard lock(mutex);
+  for (const auto& c : connections) HttpConnection::give_up(c);
 }
 
 void HttpServer::Impl::close_all() {

@@ -50,6 +50,10 @@ void AnswerJob::start(const ApiModel& model, EnginePort& engine, CompletionReque
     job->finished_ = true;
     job->cancel_all();
   });
+  job->responder_->on_stopping([job] {
+    if (job->finished_) return;
+    job->fail({.status = 503, .message = "The server stops before the end.", .param = {}});
+  });
   if (job->request_.stream) {
     job->stream_head_ = job->head(job->request_.chat ? "chat.completion.chunk" : "text_completion");
     job->responder_->begin_stream(200, {{"Content-Type", "text/event-stream; charset=utf-8"},

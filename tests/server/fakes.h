@@ -106,6 +106,7 @@ class RecordingResponder final : public Responder {
   size_t max_queued_bytes() const override { return limit; }
   void on_writable(std::function<void()> f) override { writable_ = std::move(f); }
   void on_closed(std::function<void()> f) override { closed_ = std::move(f); }
+  void on_stopping(std::function<void()> f) override { stopping_ = std::move(f); }
   void post(std::function<void()> work) override {
     std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
@@ -127,6 +128,9 @@ class RecordingResponder final : public Responder {
   void leave() {
     if (auto f = std::exchange(closed_, nullptr)) f();
     writable_ = nullptr;
+  }
+  void stop() {
+    if (auto f = std::exchange(stopping_, nullptr)) f();
   }
   void drain() {
     queued = 0;
@@ -163,9 +167,10 @@ class RecordingResponder final : public Responder {
     ended = true;
     writable_ = nullptr;
     closed_ = nullptr;
+    stopping_ = nullptr;
   }
   HttpHeaders added_;
-  std::function<void()> writable_, closed_;
+  std::function<void()> writable_, closed_, stopping_;
   std::mutex mutex_;
   std::deque<std::function<void()>> work_;
 };

@@ -29,6 +29,10 @@ class TestHandler : public HttpHandler {
       if (request.path() == "/stream") {
         responder->begin_stream(200, {{"Content-Type", "text/event-stream"}});
         responder->write("data: first\n\n");
+        responder->on_stopping([r = responder.get()] {
+          r->write("data: last\n\n");
+          r->end();
+        });
       }
       responder->on_closed([this] {
         std::lock_guard lock(mutex_);
@@ -336,6 +340,18 @@ TEST_F(HttpServerTest, StopEndsWhatOverrunsItsGrace) {
   ASSERT_TRUE(handler_.wait_open(1));
   server_->stop();
   EXPECT_TRUE(handler_.wait_closed(1));
+  thread_.join();
+}
+
+TEST_F(HttpServerTest, StreamsThatOverrunTheGraceSayTheirLastWords) {
+  HttpServerOptions options;
+  options.grace = std::chrono::seconds(0);
+  start(options);
+  SocketClient reader(port());
+  reader.send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n");
+  ASSERT_TRUE(handler_.wait_open(1));
+  server_->stop();
+  EXPECT_EQ(reader.read_answer().body, "data: first\n\ndata: last\n\n");
   thread_.join();
 }
 

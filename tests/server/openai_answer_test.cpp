@@ -239,6 +239,26 @@ TEST_F(OpenAiAnswer, EngineErrors) {
   EXPECT_TRUE(stream->body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST_F(OpenAiAnswer, AServerThatStopsSaysThatTheAnswerIsCut) {
+  auto plain = complete(R"({"prompt":"a"})");
+  auto stream = complete(R"({"prompt":"a","stream":true})");
+  engine_.say(1, "x");
+  stream->run();
+  plain->stop();
+  stream->stop();
+  EXPECT_EQ(plain->status, 503);
+  EXPECT_EQ(plain->json()["error"]["code"], 503);
+  EXPECT_EQ(stream->events().back()["error"]["code"], 503);
+  EXPECT_TRUE(stream->body.ends_with("data: [DONE]\n\n"));
+  for (const size_t job : {0, 1}) {
+    EXPECT_TRUE(engine_.cancelled(job));
+    engine_.finish(job, FinishReason::cancelled);
+  }
+  plain->run();  // what still comes changes nothing
+  stream->run();
+  EXPECT_TRUE(stream->body.ends_with("data: [DONE]\n\n"));
+}
+
 // D14: bytes that are no UTF-8 come out as U+FFFD in valid JSON.
 TEST_F(OpenAiAnswer, InvalidUtf8FromTheModel) {
   auto r = complete(R"({"prompt":[255,254],"echo":true,"logprobs":1,"max_tokens":4})");

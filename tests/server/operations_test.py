@@ -154,9 +154,12 @@ def test_no_cors_unless_asked_for_and_draining_has_an_end():
         assert code == 200 and not [h for h in headers if h.lower().startswith("access-control")]
         connection, r = s.stream("Once", max_tokens=1000, ignore_eos=True)
         r.readline()
+        r.readline()
         # Where the tests themselves ignore SIGHUP (nohup), so does the server.
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         s.process.send_signal(signal.SIGTERM if ignored else signal.SIGHUP)
+        events = r.read().decode().split("\n\n")
+        assert json.loads(events[-3][6:])["error"]["code"] == 503 and events[-2:] == ["data: [DONE]", ""], events[-3:]
         assert s.process.wait(20) == 0
         connection.close()
 
