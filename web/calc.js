@@ -70,8 +70,9 @@ function request() {
     body.model = $('k-model').value.trim();
   }
   if ($('k-dtype').value) body.kv_cache_dtype = $('k-dtype').value;
-  if (body.engine === 'pagefold' && $('k-policy').value !== 'full') {
-    body.kv = {policy: $('k-policy').value};
+  // Said for `full`, too: the server may compress where nothing is said.
+  if (body.engine === 'pagefold') body.kv = {policy: $('k-policy').value};
+  if (body.kv && body.kv.policy !== 'full') {
     if (!$('k-budget').disabled) body.kv.budget = Number($('k-budget').value);
     if ($('k-interval').value !== '') body.kv.interval = Number($('k-interval').value);
     Object.assign(body.kv, words($('k-words').value));

@@ -350,8 +350,11 @@ void OpenAiApi::detokenize(const HttpRequest& request, const ResponderPtr& r) {
 
 void OpenAiApi::calc(const HttpRequest& request, const ResponderPtr& r) {
   if (request.method != "POST") return r->send(200, kJson, calc_choices(model_));
+  const auto parse = [this](const Json& body, const ApiModel& model, std::string& out) {
+    return calc_answer(body, model, engine_.config(), out);
+  };
   parse_then<std::string>(
-      request, r, &calc_answer,
+      request, r, parse,
       [](std::string answer, const ResponderPtr& to) { to->send(200, kJson, std::move(answer)); },
       /*always_on_worker=*/true);
 }
