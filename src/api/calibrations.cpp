@@ -23,13 +23,12 @@ constexpr size_t kMaxBytes = 256 << 20;
 constexpr std::string_view kEnding = ".calibration";
 using Registry = std::map<std::string, std::shared_ptr<const CalibrationStats>, std::less<>>;
 
-Status add(const std::string& name, const fs::path& path, const KvModel& model, Registry& all) {
-  PF_ASSIGN(const std::string bytes, read_file(path, kMaxBytes));
-  auto stats = read_calibration(bytes);
-  if (!stats.ok()) return with_context(stats.status(), path.string());
+Status add(const CalibrationFile& file, const KvModel& model, Registry& all) {
+  auto stats = read_calibration(file.bytes);
+  if (!stats.ok()) return with_context(stats.status(), file.path.string());
   const Status fits = check_calibration(*stats, model);
-  if (!fits.ok()) return with_context(fits, path.string());
-  all[name] = std::make_shared<const CalibrationStats>(*std::move(stats));
+  if (!fits.ok()) return with_context(fits, file.path.string());
+  all[file.name] = std::make_shared<const CalibrationStats>(*std::move(stats));
   return ok_status();
 }
 
@@ -108,19 +107,36 @@ std::optional<fs::path> own_file(const ModelFiles& files) {
 
 }  // namespace
 
+Result<std::vector<CalibrationFile>> read_calibration_files(const EngineOptions& options,
+                                                            const ModelFiles& files) {
+  std::vector<CalibrationFile> all;
+  for (const std::string& entry : options.kv_calibrations) {
+    PF_ASSIGN(const auto named, named_file(entry));
+    auto bytes = read_file(named.second, kMaxBytes);
+    if (!bytes.ok()) return refused(entry, bytes.status());
+    all.push_back({named.first, entry, named.second, *std::move(bytes)});
+  }
+  if (const auto own = own_file(files)) {
+    PF_ASSIGN(std::string bytes, read_file(*own, kMaxBytes));
+    all.push_back({"auto", "", *own, std::move(bytes)});
+  }
+  return all;
+}
+
 Status register_calibrations(const EngineOptions& options, const ModelFiles& files,
                              const KvModel& model, EngineConfig& config) {
   auto all = std::make_shared<Registry>();
-  for (const std::string& entry : options.kv_calibrations) {
-    PF_ASSIGN(const auto named, named_file(entry));
-    const Status added = add(named.first, named.second, model, *all);
-    if (!added.ok()) return refused(entry, added);
+  PF_ASSIGN(const std::vector<CalibrationFile> read, read_calibration_files(options, files));
+  for (const CalibrationFile& file : read) {
+    const Status added = add(file, model, *all);
+    if (file.entry.empty()) {
+      PF_TRY(added);
+      log::info("triattention: calibration=auto is {}", file.path.string());
+      continue;
+    }
+    if (!added.ok()) return refused(file.entry, added);
     config.calibration_names += config.calibration_names.empty() ? "" : ", ";
-    config.calibration_names += named.first;
-  }
-  if (const auto own = own_file(files)) {
-    PF_TRY(add("auto", *own, model, *all));
-    log::info("triattention: calibration=auto is {}", own->string());
+    config.calibration_names += file.name;
   }
   config.find_calibration =
       [all](std::string_view name) -> std::shared_ptr<const CalibrationStats> {

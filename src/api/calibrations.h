@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
@@ -12,11 +13,21 @@
 
 namespace pagefold {
 
-// Reads the files of options.kv_calibrations, and the model's own one as "auto", checks each
-// against the model, and lets the config find them. The model's own: the file beside it
-// (MODEL.gguf.calibration, or FOLDER/triattention.calibration), else KEY.calibration in the cache
-// folder, KEY the weights_key() of its tensors. Neither is there: "auto" finds nothing. A file that
-// does not match the model is an error.
+struct CalibrationFile {
+  std::string name;   // that a request says
+  std::string entry;  // of options.kv_calibrations; empty: the model's own
+  std::filesystem::path path;
+  std::string bytes;
+};
+// The files of options.kv_calibrations, and the model's own one as "auto", not yet parsed. The
+// model's own: the file beside it (MODEL.gguf.calibration, or FOLDER/triattention.calibration),
+// else KEY.calibration in the cache folder, KEY the weights_key() of its tensors. Neither is there:
+// "auto" is left out.
+Result<std::vector<CalibrationFile>> read_calibration_files(const EngineOptions& options,
+                                                            const ModelFiles& files);
+
+// Reads them, checks each against the model, and lets the config find them. A file that does not
+// match the model is an error.
 Status register_calibrations(const EngineOptions& options, const ModelFiles& files,
                              const KvModel& model, EngineConfig& config);
 

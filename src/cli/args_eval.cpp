@@ -40,8 +40,9 @@ void add_task(CLI::App& app, eval::EvalOptions& o) {
        [&o](Text text) -> Status {
          o.contexts.clear();
          for (const std::string& part : eval::split_words(text)) {
-           PF_ASSIGN(const uint64_t value, parse_human_count(part));
-           o.contexts.push_back(static_cast<int64_t>(std::min<uint64_t>(value, 1 << 30)));
+           PF_ASSIGN(const uint64_t value,
+                     parse_human_count(part, eval::kLeastContext, eval::kMostContext));
+           o.contexts.push_back(static_cast<int64_t>(value));
          }
          return ok_status();
        });

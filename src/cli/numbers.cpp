@@ -2,8 +2,9 @@
 
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <optional>
+
+#include "base/integer_range.h"
 
 namespace pagefold {
 namespace {
@@ -47,9 +48,21 @@ std::optional<uint64_t> digits_value(std::string_view text) {
   return value;
 }
 
+// Nullopt: beyond 64 bits. fraction: no more digits than the suffix absorbs.
+std::optional<uint64_t> scaled(std::string_view whole, std::string_view fraction, Suffix suffix) {
+  const auto units = digits_value(whole);
+  uint64_t value = 0;
+  if (!units || __builtin_mul_overflow(*units, suffix.factor, &value)) return std::nullopt;
+  if (fraction.empty()) return value;
+  uint64_t rest = *digits_value(fraction);
+  for (int i = static_cast<int>(fraction.size()); i < suffix.digits; ++i) rest *= 10;
+  if (__builtin_add_overflow(value, rest, &value)) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
-Result<uint64_t> parse_human_count(std::string_view text) {
+Result<uint64_t> parse_human_count(std::string_view text, uint64_t low, uint64_t high) {
   const auto fault = [&](std::string_view why) { return bad_input("'{}': {}", text, why); };
   constexpr std::string_view kForm =
       "expected a number such as 4096, 32k (thousands) or 8K (1024s)";
@@ -76,23 +89,17 @@ Result<uint64_t> parse_human_count(std::string_view text) {
   }
   while (fraction.ends_with('0')) fraction.remove_suffix(1);
   if (fraction.size() > static_cast<size_t>(suffix.digits)) return fault("not a whole number");
-  const auto high = digits_value(whole);
-  uint64_t scaled = 0;
-  if (!high || __builtin_mul_overflow(*high, suffix.factor, &scaled)) return fault("too large");
-  if (!fraction.empty()) {
-    uint64_t low = *digits_value(fraction);
-    for (int i = static_cast<int>(fraction.size()); i < suffix.digits; ++i) low *= 10;
-    if (__builtin_add_overflow(scaled, low, &scaled)) return fault("too large");
-  }
-  return scaled;
+  const auto value = scaled(whole, fraction, suffix);
+  if (!value || *value < low || *value > high) return fault("must be " + integer_range(low, high));
+  return *value;
 }
 
-Result<int64_t> parse_integer(std::string_view text) {
+Result<int64_t> parse_integer(std::string_view text, int64_t low, int64_t high) {
   int64_t value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec == std::errc::result_out_of_range) return bad_input("'{}': too large", text);
-  if (text.empty() || ec != std::errc() || end != text.data() + text.size()) {
-    return bad_input("'{}': expected a whole number", text);
+  if (text.empty() || ec != std::errc() || end != text.data() + text.size() || value < low ||
+      value > high) {
+    return bad_input("'{}': must be {}", text, integer_range(low, high));
   }
   return value;
 }

@@ -2,12 +2,13 @@
 #include "eval/eval.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/file.h"
+#include "base/integer_range.h"
 #include "base/kv_format.h"
 #include "base/log.h"
 #include "eval/run.h"
+#include "eval/settings.h"
 #include "eval/summary.h"
 #include "kv/word_check.h"
 
@@ -15,63 +16,6 @@ namespace pagefold::eval {
 namespace {
 
 constexpr size_t kMostDataBytes = size_t{256} << 20;
-constexpr int kVersion = 1;  // of the lines: a change of what a line holds changes it
-
-// FNV-1a: tells texts apart, not attackers.
-std::string digest(std::string_view text) {
-  uint64_t h = 0xcbf29ce484222325;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{:016x}", h);
-}
-
-uint64_t size_on_disk(const std::string& model) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(model, error)) {
-    const auto size = std::filesystem::file_size(model, error);
-    return error ? 0 : size;
-  }
-  uint64_t sum = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(model, error)) {
-    const auto size = entry.is_regular_file(error) ? entry.file_size(error) : 0;
-    sum += error ? 0 : size;
-  }
-  return sum;
-}
-
-Json settings_of(const EvalOptions& o, const std::string& data) {
-  const EngineOptions& e = o.engine;
-  const auto path = std::filesystem::path(e.model);
-  Json s = {
-      {"version", kVersion},
-      {"task", o.task},
-      {"model", (path.has_filename() ? path : path.parent_path()).filename().string()},
-      {"model_bytes", size_on_disk(e.model)},
-      {"data", o.data.empty() ? "own" : std::filesystem::path(o.data).filename().string()},
-      {"data_digest", digest(data)},
-      {"seed", o.seed},
-      {"samples", o.samples},
-      {"dtype", e.dtype},
-      {"quantization", e.quantization},
-      {"activations", e.activations},
-      {"kv_cache_dtype_v", e.kv_cache_dtype_v},
-      {"kv_cache_group", e.kv_cache_group == kAutoKvGroup ? Json("auto") : Json(e.kv_cache_group)},
-      {"block_size", e.block_size},
-      {"isa", e.isa},
-      {"kv", e.kv}};
-  if (is_text_task(o.task)) {
-    s["prompt_tokens"] = o.prompt;
-    s["tokens"] = o.tokens;
-  } else {
-    s["max_tokens"] = o.max_tokens;
-    s["temperature"] = o.temperature;
-    s["top_p"] = o.top_p;
-    s["repeats"] = o.repeats;
-    s["contexts"] = o.contexts;
-    s["needles"] = o.needles;
-    s["shots"] = o.shots;
-  }
-  return s;
-}
 
 Status check(const EvalOptions& o) {
   const auto names = task_names();
@@ -86,8 +30,9 @@ Status check(const EvalOptions& o) {
   if (o.task == "qa" && o.data.empty())
     return bad_input("eval qa: --data FILE is needed, JSON lines of \"question\" and \"answer\"");
   for (const int64_t c : o.contexts) {
-    if (c < 128 || c > 1 << 20)
-      return bad_input("eval: --contexts: {}: must lie in 128 ... {}", c, 1 << 20);
+    if (c < kLeastContext || c > kMostContext)
+      return bad_input("eval: --contexts: {}: must be {}", c,
+                       integer_range(kLeastContext, kMostContext));
   }
   if (is_text_task(o.task)) return ok_status();
   if (o.repeats > 1 && o.temperature < 1e-4)
@@ -247,7 +192,8 @@ Result<EvalReport> evaluate(const EvalOptions& given) {
   }
   PF_TRY(check_words(o));
   PF_ASSIGN(std::vector<Case> cases, cases_of(o, data));
-  const Json settings = settings_of(o, data);
+  PF_ASSIGN(const Json calibrations, look_into_model(o));
+  const Json settings = settings_of(o, data, calibrations);
   PF_ASSIGN(Results results, Results::open(o.output.empty() ? "" : o.output + ".jsonl", settings));
   Run run{o, make_grid(o.policies, o.budgets, o.kv_types), results, o.samples, {}, 0};
   for (const Cell& cell : run.cells) {

@@ -13,6 +13,9 @@
 
 namespace pagefold::eval {
 
+// Tokens of a prompt of needle and passkey.
+inline constexpr int64_t kLeastContext = 128, kMostContext = 1 << 20;
+
 // Neutral values (0, empty) stand for the task's own defaults.
 struct EvalOptions {
   std::string task;      // a name of task_names()

@@ -53,6 +53,19 @@ TEST(Integer, WholeWordOnly) {
   }
 }
 
+TEST(Integer, FaultsNameTheRange) {
+  for (const char* text : {"x", "0", "10", "9223372036854775808"}) {
+    EXPECT_EQ(parse_integer(text, 1, 9).status().message(),
+              fmt::format("'{}': must be an integer from 1 to 9", text));
+  }
+  for (const char* text : {"0", "1k", "18446744073709551616", "16777216T"}) {
+    EXPECT_EQ(parse_human_count(text, 1, 999).status().message(),
+              fmt::format("'{}': must be an integer from 1 to 999", text));
+  }
+  EXPECT_EQ(*parse_human_count("999", 1, 999), 999u);
+  EXPECT_EQ(*parse_human_count("1", 1, 999), 1u);
+}
+
 TEST(Real, WholeWordOnlyAndFinite) {
   EXPECT_EQ(*parse_real("0.7"), 0.7);
   EXPECT_EQ(*parse_real("1e-5"), 1e-5);

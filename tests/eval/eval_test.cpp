@@ -15,6 +15,7 @@
 #include "engine/tiny_engine.h"
 #include "eval/forced.h"
 #include "eval/run.h"
+#include "eval/settings.h"
 #include "pagefold/pagefold.h"
 
 namespace pagefold::eval {
@@ -228,6 +229,54 @@ TEST_F(Eval, RefusesWhatNoModelWouldTake) {
   o = options("state_query");
   o.data = path;
   EXPECT_NE(refused(o).find(path), std::string::npos);
+}
+
+// Of the headers alone: the model has no tokenizer.
+TEST_F(Eval, RefusesWhatTheContextHasNoRoomFor) {
+  std::filesystem::remove(folder_.path() / "m" / "tokenizer.json");
+  const int64_t context = open_model(folder_.path() / "m")->config.shape.context_length;
+  const auto refused = [&](EvalOptions o) {
+    o.output = (folder_.path() / "refused").string();
+    const auto r = run_eval(o);
+    EXPECT_FALSE(r.ok());
+    EXPECT_FALSE(std::filesystem::exists(o.output + ".jsonl"));
+    return message_of(r.status());
+  };
+  EvalOptions o = options("needle");
+  o.data.clear();
+  o.contexts = {128, context};
+  const std::string part = fmt::format("--contexts: {} tokens and an answer of up to", context);
+  EXPECT_NE(refused(o).find(part), std::string::npos) << refused(o);
+  o.engine.max_model_len = 140;
+  EXPECT_NE(refused(o).find("fit the context of 140 tokens; give at most 116"), std::string::npos);
+  o = options("perplexity");
+  o.tokens = context;
+  EXPECT_NE(refused(o).find("--tokens"), std::string::npos) << refused(o);
+}
+
+// What triattention reads is a setting: another file beside the model, or under a name.
+TEST_F(Eval, CalibrationsAreSettings) {
+  EvalOptions o = options("perplexity");
+  o.policies = {"random"};
+  o.budgets = {"25%"};
+  o.output = (folder_.path() / "out").string();
+  ASSERT_TRUE(run_eval(o).ok());
+  const auto beside = folder_.path() / "m" / "triattention.calibration";
+  std::ofstream(beside) << "one";
+  const Json one = *look_into_model(o);
+  const auto other = run_eval(o);
+  ASSERT_FALSE(other.ok());
+  EXPECT_NE(other.status().message().find("kv_calibration was {} there and is {\"auto\":"),
+            absl::string_view::npos)
+      << other.status();
+  std::ofstream(beside) << "two";
+  const Json two = *look_into_model(o);
+  EXPECT_NE(one["auto"], two["auto"]);
+  o.engine.kv_calibrations = {"mine=" + beside.string()};
+  EXPECT_EQ((*look_into_model(o))["mine"], two["auto"]);
+  o.engine.kv_calibrations = {"mine=" + (folder_.path() / "none").string()};
+  EXPECT_NE(look_into_model(o).status().message().find("--kv-calibration mine="),
+            absl::string_view::npos);
 }
 
 TEST_F(Eval, AsksForAnswers) {
