@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/integer_range.h"
 #include "calc/words.h"
 
 namespace pagefold {
@@ -26,27 +27,28 @@ constexpr Family kFamilies[] = {
     {"glm4moe", 0},   {"gpt2", 0},       {"gptneox", 0},  {"deepseek2", 0},  {"minicpm", 0},
     {"internlm2", 0}, {"ernie4_5", 0},   {"seed_oss", 0}, {"hunyuan-moe", 0}};
 
-constexpr int64_t kMost = int64_t{1} << 31;
+constexpr int64_t kMost = (int64_t{1} << 31) - 1;
 
 struct Keys {
   const GgufFile& file;
   std::string arch;
 
   std::string key(std::string_view name) const { return fmt::format("{}.{}", arch, name); }
+  Result<int64_t> in_range(std::string_view name, int64_t v, int64_t low, int64_t high) const {
+    if (v >= low && v <= high) return v;
+    return bad_data("{}: key '{}' must be {}, not {}", file.name(), key(name),
+                    integer_range(low, high), v);
+  }
   Result<int64_t> count(std::string_view name, int64_t fallback) const {
     PF_ASSIGN(const int64_t v, file.get_int(key(name), fallback));
-    if (v < 0 || v >= kMost) {
-      return bad_data("{}: key '{}' is {}, expected 0 ... 2^31", file.name(), key(name), v);
-    }
-    return v;
+    return in_range(name, v, 0, kMost);
   }
-  Result<int64_t> required(std::string_view name) const {
+  Result<int64_t> required(std::string_view name, int64_t most = kMost) const {
     if (file.get(key(name)) == nullptr) {
       return bad_data("{}: key '{}' is missing", file.name(), key(name));
     }
-    PF_ASSIGN(const int64_t v, count(name, 0));
-    if (v == 0) return bad_data("{}: key '{}' is 0", file.name(), key(name));
-    return v;
+    PF_ASSIGN(const int64_t v, file.get_int(key(name), 0));
+    return in_range(name, v, 1, most);
   }
   // One number for all layers, or one a layer.
   Result<std::vector<int64_t>> per_layer(std::string_view name, int64_t n, int64_t fallback) const {
@@ -67,11 +69,7 @@ struct Keys {
       return bad_data("{}: key '{}' has {} entries for {} layers", file.name(), key(name),
                       out.size(), n);
     }
-    for (const int64_t x : out) {
-      if (x < 0 || x >= kMost) {
-        return bad_data("{}: key '{}' has an entry {}", file.name(), key(name), x);
-      }
-    }
+    for (const int64_t x : out) PF_TRY(in_range(name, x, 0, kMost).status());
     return out;
   }
 };
@@ -156,10 +154,7 @@ Result<calc::Model> calc_model_from_gguf(const GgufFile& file) {
   PF_ASSIGN(m.architecture, file.get_string("general.architecture", ""));
   PF_ASSIGN(const Family* family, family_of(m.architecture, file.name()));
   const Keys k{file, m.architecture};
-  PF_ASSIGN(m.n_layers, k.required("block_count"));
-  if (m.n_layers > 4096) {
-    return bad_data("{}: {} layers, expected 1 ... 4096", file.name(), m.n_layers);
-  }
+  PF_ASSIGN(m.n_layers, k.required("block_count", calc::kMostLayers));
   PF_ASSIGN(m.hidden, k.required("embedding_length"));
   PF_ASSIGN(m.context, k.count("context_length", 0));
   PF_ASSIGN(const std::vector<int64_t> heads, k.per_layer("attention.head_count", m.n_layers, 0));

@@ -1,39 +1,46 @@
 // Requests and results of calculate() as JSON and as text.
 #include <algorithm>
 
+#include "api/calc_limits.h"
+#include "base/integer_range.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "calc/layers.h"
 #include "calc/words.h"
 #include "pagefold/calc.h"
 
 namespace pagefold {
 namespace {
 
+bool within(const Json& v, int64_t low, int64_t high) {
+  if (!v.is_number_integer()) return false;
+  if (v.is_number_unsigned() && v.get<uint64_t>() > uint64_t{INT64_MAX}) return false;
+  return v.get<int64_t>() >= low && v.get<int64_t>() <= high;
+}
+
 // Reads the fields of an object one by one; what is left over is unknown.
 class Reader {
  public:
   Reader(const Json& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {}
 
-  Status integer(const char* key, int64_t& out) {
+  Status integer(const char* key, int64_t& out, int64_t low, int64_t high) {
     const Json* v = take(key);
     if (v == nullptr) return ok_status();
-    if (!v->is_number_integer() ||
-        (v->is_number_unsigned() && v->get<uint64_t>() > uint64_t{INT64_MAX})) {
-      return wrong(key, "a whole number", *v);
+    if (!v->is_number()) return wrong(key, integer_range(low, high), *v);
+    if (!within(*v, low, high)) {
+      return bad_input("{}{}: must be {}", prefix_, key, integer_range(low, high));
     }
     out = v->get<int64_t>();
     return ok_status();
   }
-  Status integer(const char* key, std::optional<int64_t>& out) {
+  Status integer(const char* key, std::optional<int64_t>& out, int64_t low, int64_t high) {
     if (!present(key)) return ok_status();
-    return integer(key, out.emplace());
+    return integer(key, out.emplace(), low, high);
   }
   Status size(const char* key, std::optional<uint64_t>& out) {
     std::optional<int64_t> value;
-    PF_TRY(integer(key, value));
-    if (!value) return ok_status();
-    if (*value <= 0) return bad_input("{}{}: must be above 0, got {}", prefix_, key, *value);
-    out = static_cast<uint64_t>(*value);
+    PF_TRY(integer(key, value, 1, INT64_MAX));
+    if (value) out = static_cast<uint64_t>(*value);
     return ok_status();
   }
   Status text(const char* key, std::string& out) {
@@ -84,24 +91,24 @@ class Reader {
 Status read_shape(const Json& object, CalcShape& s) {
   if (!object.is_object()) return bad_input("shape: must be an object");
   Reader r(object, "shape.");
-  PF_TRY(r.integer("layers", s.layers));
-  PF_TRY(r.integer("kv_heads", s.kv_heads));
-  PF_TRY(r.integer("head_dim", s.head_dim));
-  PF_TRY(r.integer("v_head_dim", s.v_head_dim));
-  PF_TRY(r.integer("window", s.window));
-  PF_TRY(r.integer("window_layers", s.window_layers));
-  PF_TRY(r.integer("shared_layers", s.shared_layers));
-  PF_TRY(r.integer("latent", s.latent));
-  PF_TRY(r.integer("rope_dim", s.rope_dim));
-  PF_TRY(r.integer("nope_dim", s.nope_dim));
-  PF_TRY(r.integer("index_dim", s.index_dim));
-  PF_TRY(r.integer("index_layers", s.index_layers));
-  PF_TRY(r.integer("heads", s.heads));
-  PF_TRY(r.integer("hidden", s.hidden));
-  PF_TRY(r.integer("ffn", s.ffn));
-  PF_TRY(r.integer("vocab", s.vocab));
-  PF_TRY(r.integer("params", s.params));
-  PF_TRY(r.integer("context", s.context));
+  PF_TRY(r.integer("layers", s.layers, 1, calc::kMostLayers));
+  PF_TRY(r.integer("kv_heads", s.kv_heads, 0, calc::kMostDim));
+  PF_TRY(r.integer("head_dim", s.head_dim, 0, calc::kMostDim));
+  PF_TRY(r.integer("v_head_dim", s.v_head_dim, 0, calc::kMostDim));
+  PF_TRY(r.integer("window", s.window, 0, calc::kMostWindow));
+  PF_TRY(r.integer("window_layers", s.window_layers, 0, calc::kMostLayers));
+  PF_TRY(r.integer("shared_layers", s.shared_layers, 0, calc::kMostLayers));
+  PF_TRY(r.integer("latent", s.latent, 0, calc::kMostDim));
+  PF_TRY(r.integer("rope_dim", s.rope_dim, 0, calc::kMostDim));
+  PF_TRY(r.integer("nope_dim", s.nope_dim, 0, calc::kMostDim));
+  PF_TRY(r.integer("index_dim", s.index_dim, 0, calc::kMostDim));
+  PF_TRY(r.integer("index_layers", s.index_layers, 0, calc::kMostLayers));
+  PF_TRY(r.integer("heads", s.heads, 0, calc::kMostDim));
+  PF_TRY(r.integer("hidden", s.hidden, 0, calc_limits::kSize));
+  PF_TRY(r.integer("ffn", s.ffn, 0, calc_limits::kSize));
+  PF_TRY(r.integer("vocab", s.vocab, 0, calc_limits::kSize));
+  PF_TRY(r.integer("params", s.params, 0, calc_limits::kSize));
+  PF_TRY(r.integer("context", s.context, 0, calc_limits::kSize));
   return r.done();
 }
 
@@ -115,13 +122,12 @@ Status read_group(Reader& r, int& out) {
 }
 
 Status read_lengths(const Json& list, std::vector<int64_t>& out) {
-  if (!list.is_array() || list.size() > (1 << 16)) {
-    return bad_input("lengths: must be a list of at most 65536 whole numbers");
+  if (!list.is_array() || list.size() > calc_limits::kLengths) {
+    return bad_input("lengths: must be a list of at most {} integers", calc_limits::kLengths);
   }
   for (const Json& n : list) {
-    if (!n.is_number_integer() ||
-        (n.is_number_unsigned() && n.get<uint64_t>() > uint64_t{INT64_MAX})) {
-      return bad_input("lengths: must be a list of whole numbers");
+    if (!within(n, 1, calc_limits::kTokens)) {
+      return bad_input("lengths: each must be {}", integer_range(1, calc_limits::kTokens));
     }
     out.push_back(n.get<int64_t>());
   }
@@ -190,11 +196,11 @@ absl::StatusOr<CalcRequest> calc_request_from_json(std::string_view text) {
     q.config_json = dump_json(*config);
   }
   if (const Json* shape = r.object("shape")) PF_TRY(read_shape(*shape, q.shape));
-  PF_TRY(r.integer("tokens", q.tokens));
-  PF_TRY(r.integer("prompt_tokens", q.prompt_tokens));
-  PF_TRY(r.integer("sequences", q.sequences));
+  PF_TRY(r.integer("tokens", q.tokens, 1, calc_limits::kTokens));
+  PF_TRY(r.integer("prompt_tokens", q.prompt_tokens, 0, calc_limits::kTokens));
+  PF_TRY(r.integer("sequences", q.sequences, 1, calc_limits::kSequences));
   if (const Json* list = r.object("lengths")) PF_TRY(read_lengths(*list, q.lengths));
-  PF_TRY(r.integer("shared_prefix", q.shared_prefix));
+  PF_TRY(r.integer("shared_prefix", q.shared_prefix, 0, calc_limits::kTokens));
   PF_TRY(r.text("engine", q.engine));
   PF_TRY(r.text("dtype", q.dtype));
   PF_TRY(r.text("kv_cache_dtype", q.kv_cache_dtype));
@@ -205,12 +211,13 @@ absl::StatusOr<CalcRequest> calc_request_from_json(std::string_view text) {
   PF_TRY(r.text("index_dtype", q.index_dtype));
   PF_TRY(r.text("state_dtype", q.state_dtype));
   PF_TRY(r.boolean("draft_layers", q.draft_layers));
-  PF_TRY(r.integer("state_snapshots", q.state_snapshots));
-  PF_TRY(r.integer("block_size", q.block_size));
-  PF_TRY(r.integer("context_padding", q.context_padding));
-  PF_TRY(r.integer("tensor_parallel_size", q.tensor_parallel_size));
-  PF_TRY(r.integer("max_num_batched_tokens", q.max_num_batched_tokens));
-  PF_TRY(r.integer("max_num_seqs", q.max_num_seqs));
+  PF_TRY(r.integer("state_snapshots", q.state_snapshots, 0, calc_limits::kSnapshots));
+  PF_TRY(r.integer("block_size", q.block_size, 1, calc_limits::kBlockSize));
+  PF_TRY(r.integer("context_padding", q.context_padding, 1, calc_limits::kPadding));
+  PF_TRY(r.integer("tensor_parallel_size", q.tensor_parallel_size, 1, calc_limits::kRanks));
+  PF_TRY(r.integer("max_num_batched_tokens", q.max_num_batched_tokens, 1,
+                   calc_limits::kBatchedTokens));
+  PF_TRY(r.integer("max_num_seqs", q.max_num_seqs, 1, calc_limits::kSeqs));
   PF_TRY(r.size("memory_bytes", q.memory_bytes));
   PF_TRY(r.size("kv_cache_memory_bytes", q.kv_cache_memory_bytes));
   if (const Json* kv = r.object("kv")) PF_TRY(read_kv(*kv, q.kv));

@@ -3,6 +3,7 @@
 #include "api/calc_gguf.h"
 #include "api/calc_parts.h"
 #include "base/file.h"
+#include "base/integer_range.h"
 #include "calc/config_json.h"
 #include "calc/presets.h"
 #include "calc/words.h"
@@ -120,7 +121,8 @@ Result<int64_t> layers_of(std::string_view flag, const std::optional<int64_t>& g
                           int64_t most) {
   const int64_t n = given.value_or(most);
   if (n >= 1 && n <= most) return n;
-  return bad_input("{}: must be between 1 and the {} layers that store, got {}", flag, most, n);
+  return bad_input("{}: must be {}, the layers that store, got {}", flag, integer_range(1, most),
+                   n);
 }
 
 Status add_latent(const CalcShape& shape, int64_t storing, calc::Model& m) {
@@ -180,8 +182,9 @@ Result<CalcModelSource> from_shape(const CalcShape& shape) {
   m.vocab = shape.vocab.value_or(0);
   m.params = shape.params.value_or(0);
   m.context = shape.context.value_or(0);
-  if (m.n_layers < 1 || m.n_layers > 4096) {
-    return bad_input("--layers: must be between 1 and 4096, got {}", m.n_layers);
+  if (m.n_layers < 1 || m.n_layers > calc::kMostLayers) {
+    return bad_input("--layers: must be {}, got {}", integer_range(1, calc::kMostLayers),
+                     m.n_layers);
   }
   const int64_t shared = shape.shared_layers.value_or(0);
   if (shared < 0 || shared >= m.n_layers) {

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <map>
 
+#include "api/calc_limits.h"
 #include "api/calc_parts.h"
+#include "base/integer_range.h"
 #include "calc/presets.h"
 #include "calc/rules.h"
 #include "calc/weights.h"
@@ -16,8 +18,6 @@ namespace {
 using calc::Checked;
 using calc::EngineRules;
 
-constexpr int64_t kMostTokens = int64_t{1} << 30;     // the engine's own limit of a context
-constexpr int64_t kMostSequences = int64_t{1} << 20;  // in a request
 constexpr int64_t kMostThatFit = int64_t{1} << 24;    // sequences
 constexpr int64_t kMostLengthsTimesLayers = 1 << 22;  // lengths that differ, each followed
 constexpr TraceSteps kTrialSteps{int64_t{1} << 14};   // for each that is tried for what fits
@@ -36,26 +36,27 @@ struct Job {
 
 Status in_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return ok_status();
-  return bad_input("{}: must be between {} and {}, got {}", name, low, high, value);
+  return bad_input("{}: must be {}, got {}", name, integer_range(low, high), value);
 }
 
 Status check_numbers(const CalcRequest& r, EngineRules rules) {
-  if (r.tokens) PF_TRY(in_range("tokens", *r.tokens, 1, kMostTokens));
-  PF_TRY(in_range("prompt_tokens", r.prompt_tokens, 0, kMostTokens));
-  PF_TRY(in_range("sequences", r.sequences, 1, kMostSequences));
-  PF_TRY(in_range("shared_prefix", r.shared_prefix, 0, kMostTokens));
-  PF_TRY(in_range("tensor_parallel_size", r.tensor_parallel_size, 1, 1 << 16));
-  PF_TRY(in_range("max_num_batched_tokens", r.max_num_batched_tokens, 1, 1 << 20));
-  PF_TRY(in_range("max_num_seqs", r.max_num_seqs, 1, 1 << 16));
-  PF_TRY(in_range("context_padding", r.context_padding, 1, 1 << 20));
-  PF_TRY(in_range("state_snapshots", r.state_snapshots, 0, 1 << 20));
-  PF_TRY(in_range("block_size", r.block_size, 1, 4096));
+  using namespace calc_limits;
+  if (r.tokens) PF_TRY(in_range("tokens", *r.tokens, 1, kTokens));
+  PF_TRY(in_range("prompt_tokens", r.prompt_tokens, 0, kTokens));
+  PF_TRY(in_range("sequences", r.sequences, 1, kSequences));
+  PF_TRY(in_range("shared_prefix", r.shared_prefix, 0, kTokens));
+  PF_TRY(in_range("tensor_parallel_size", r.tensor_parallel_size, 1, kRanks));
+  PF_TRY(in_range("max_num_batched_tokens", r.max_num_batched_tokens, 1, kBatchedTokens));
+  PF_TRY(in_range("max_num_seqs", r.max_num_seqs, 1, kSeqs));
+  PF_TRY(in_range("context_padding", r.context_padding, 1, kPadding));
+  PF_TRY(in_range("state_snapshots", r.state_snapshots, 0, kSnapshots));
+  PF_TRY(in_range("block_size", r.block_size, 1, kBlockSize));
   if (rules == EngineRules::pagefold) PF_TRY(check_block_size(static_cast<int>(r.block_size)));
   if (r.kv_cache_group != kAutoKvGroup && r.kv_cache_group != 0 && r.kv_cache_group != 32) {
     return bad_input("kv_cache_group: must be auto, 0 or 32, got {}", r.kv_cache_group);
   }
-  if (r.lengths.size() > (1 << 16)) return bad_input("lengths: at most 65536 sequences");
-  for (const int64_t n : r.lengths) PF_TRY(in_range("lengths", n, 1, kMostTokens));
+  if (r.lengths.size() > kLengths) return bad_input("lengths: at most {} sequences", kLengths);
+  for (const int64_t n : r.lengths) PF_TRY(in_range("lengths", n, 1, kTokens));
   if (!r.lengths.empty() && (r.tokens || r.sequences != 1)) {
     return bad_input("lengths: instead of tokens and sequences, not beside them");
   }
@@ -344,9 +345,10 @@ Status set_fits(const Job& job, uint64_t budget, CalcResult& out) {
     return all.ok() && all.value() <= budget;
   };
   const int64_t context = job.source.model.context;
-  const int64_t most = context > 0 ? std::min(context, kMostTokens) : kMostTokens;
-  fits.max_context = calc::most_that_fits(kMostTokens, [&](int64_t n) { return fit(n, 1); });
-  fits.context_is_the_models = fits.max_context > most || fits.max_context == kMostTokens;
+  constexpr int64_t kLongest = calc_limits::kTokens;
+  const int64_t most = context > 0 ? std::min(context, kLongest) : kLongest;
+  fits.max_context = calc::most_that_fits(kLongest, [&](int64_t n) { return fit(n, 1); });
+  fits.context_is_the_models = fits.max_context > most || fits.max_context == kLongest;
   fits.max_context = std::min(fits.max_context, most);
   const int64_t limit = job.rules == EngineRules::pagefold ? kMostThatFit : 1 << 16;
   fits.max_sequences = calc::most_that_fits(limit, [&](int64_t n) { return fit(longest, n); });

@@ -3,9 +3,13 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "base/integer_range.h"
 
 namespace pagefold {
 namespace {
@@ -103,13 +107,44 @@ class FaultFinder : public nlohmann::json_sax<Json> {
   size_t at_ = 0;
 };
 
+bool is_wide_integer(std::string_view number) {
+  if (number.find_first_of(".eE") != std::string_view::npos) return false;
+  int64_t with_sign = 0;
+  uint64_t without = 0;
+  const char *begin = number.data(), *end = begin + number.size();
+  return std::from_chars(begin, end, with_sign).ec == std::errc::result_out_of_range &&
+         (number.starts_with('-') ||
+          std::from_chars(begin, end, without).ec == std::errc::result_out_of_range);
+}
+
+// The byte, from 1, of the first integer that 64 bits do not hold in a text that is JSON otherwise;
+// 0: there is none. The parsers refuse the text without saying where it is.
+size_t find_wide_integer(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\' ? 1 : 0;
+    } else if (text[i] == '-' || (text[i] >= '0' && text[i] <= '9')) {
+      const size_t end = std::min(text.find_first_not_of("0123456789+-.eE", i), text.size());
+      if (is_wide_integer(text.substr(i, end - i))) return i + 1;
+      i = end - 1;
+    }
+  }
+  return 0;
+}
+
 Status json_fault(std::string_view text, simdjson::error_code error) {
   const std::string_view what = simdjson::error_message(error);
   if (error == simdjson::DEPTH_ERROR || error == simdjson::CAPACITY) {
     return bad_data("invalid JSON: {}", what);
   }
   const size_t at = std::min(FaultFinder::find(text), text.size());
-  if (at == 0) return bad_data("invalid JSON: {}", what);
+  if (at == 0) {
+    const size_t wide = find_wide_integer(text);
+    if (wide == 0) return bad_data("invalid JSON: {}", what);
+    return bad_data(
+        "invalid JSON at byte {} of {}: this number must be {}", wide, text.size(),
+        integer_range(std::numeric_limits<int64_t>::min(), std::numeric_limits<uint64_t>::max()));
+  }
   const std::string_view here = text.substr(at - 1);
   if (here.starts_with("NaN") || here.starts_with("nan") || here.starts_with("Inf") ||
       here.starts_with("inf") || here.starts_with("-Inf") || here.starts_with("-inf")) {

@@ -1,24 +1,27 @@
 #include "calc/config_fields.h"
 
+#include "base/integer_range.h"
+#include "calc/layers.h"
+
 namespace pagefold::calc {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;
-constexpr size_t kMostEntries = 4096;  // layers
+constexpr size_t kMostEntries = kMostLayers;
+
+std::string what_it_is(const Json& value) {
+  return value.is_number() ? dump_json(value) : std::string(json_kind(value));
+}
 
 }  // namespace
 
-Result<int64_t> ConfigFields::integer(std::string_view key, const Json& value,
-                                      int64_t least) const {
-  if (!value.is_number_integer()) {
-    return bad_data("{}: field '{}' must be an integer, not {}", where_, key,
-                    value.is_number() ? "a number with decimals" : json_kind(value));
-  }
-  const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{kMost};
-  const int64_t n = huge ? kMost + 1 : value.get<int64_t>();
-  if (n < least || n > kMost) {
-    return bad_data("{}: field '{}' is {}, expected {} ... 2^40", where_, key,
-                    huge ? "beyond 2^40" : std::to_string(n), least);
+Result<int64_t> ConfigFields::integer(std::string_view key, const Json& value, int64_t least,
+                                      int64_t most) const {
+  const bool huge =
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
+  const int64_t n = value.is_number_integer() && !huge ? value.get<int64_t>() : least - 1;
+  if (n < least || n > most) {
+    return bad_data("{}: field '{}' must be {}, not {}", where_, key, integer_range(least, most),
+                    what_it_is(value));
   }
   return n;
 }
@@ -31,9 +34,10 @@ Result<int64_t> ConfigFields::count(std::initializer_list<std::string_view> keys
   return fallback;
 }
 
-Result<int64_t> ConfigFields::required(std::initializer_list<std::string_view> keys) const {
+Result<int64_t> ConfigFields::required(std::initializer_list<std::string_view> keys,
+                                       int64_t most) const {
   for (const std::string_view key : keys) {
-    if (const Json* v = get(key)) return integer(key, *v, 1);
+    if (const Json* v = get(key)) return integer(key, *v, 1, most);
   }
   return bad_data("{}: field '{}' is missing", where_, *keys.begin());
 }

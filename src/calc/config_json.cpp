@@ -128,7 +128,7 @@ Result<std::string> type_of(const Json& config, std::string_view where) {
 }
 
 Status read_common(const ConfigFields& f, Model& m) {
-  PF_ASSIGN(m.n_layers, f.required({"num_hidden_layers", "n_layer", "num_layers"}));
+  PF_ASSIGN(m.n_layers, f.required({"num_hidden_layers", "n_layer", "num_layers"}, kMostLayers));
   PF_ASSIGN(m.n_heads, f.count({"num_attention_heads", "n_head"}, 0));
   PF_ASSIGN(m.hidden, f.count({"hidden_size", "n_embd"}, 0));
   PF_ASSIGN(m.ffn, f.count({"intermediate_size", "ffn_hidden_size", "n_inner"}, 0));
@@ -144,9 +144,6 @@ Status read_common(const ConfigFields& f, Model& m) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     PF_ASSIGN(const int64_t experts, f.maybe_zero(key, 0));
     m.experts = std::max(m.experts, experts);
-  }
-  if (m.n_layers > 4096) {
-    return bad_data("{}: num_hidden_layers is {}, expected 1 ... 4096", f.where(), m.n_layers);
   }
   return ok_status();
 }

@@ -5,9 +5,6 @@
 namespace pagefold::calc {
 namespace {
 
-// Far beyond any model; within, no product of a layer's numbers overflows.
-constexpr int64_t kMostDim = int64_t{1} << 20;
-constexpr int64_t kMostWindow = int64_t{1} << 40;
 constexpr int64_t kMostTables = int64_t{1} << 30;  // layers x KV heads
 
 Status in_range(const Model& m, std::string_view field, int64_t value, int64_t low,

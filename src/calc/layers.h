@@ -62,8 +62,13 @@ struct Model {
 // there are none.
 LayerGroup draft_group(const Model& model);
 
-// Layers, heads and dims are positive and at most 2^20, windows 2^40, layers x heads 2^30. Errors
-// name the field.
+// Far beyond any model; within, no product of a layer's numbers overflows.
+inline constexpr int64_t kMostLayers = 4096;
+inline constexpr int64_t kMostDim = int64_t{1} << 20;
+inline constexpr int64_t kMostWindow = int64_t{1} << 40;
+
+// Layers of a group, heads and dims are positive and at most kMostDim, windows kMostWindow, layers
+// x heads 2^30. Errors name the field.
 Status check_model(const Model& model);
 
 }  // namespace pagefold::calc

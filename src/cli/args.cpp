@@ -47,17 +47,17 @@ Status set_model_len(Text text, int64_t& out) {
     out = 0;
     return ok_status();
   }
-  PF_ASSIGN(const uint64_t value, parse_human_count(text));
-  if (value < 2 || value > (1ull << 30)) {
-    return bad_input("{}: must lie in 2 ... 2^30, or be auto (0, -1): the model's own", value);
+  const auto value = parse_human_count(text, 2, uint64_t{1} << 30);
+  if (!value.ok()) {
+    return bad_input("{}, or auto (0, -1): the model's own", message_of(value.status()));
   }
-  out = static_cast<int64_t>(value);
+  out = static_cast<int64_t>(*value);
   return ok_status();
 }
 
 Status set_block_size(Text text, int& out) {
   int64_t value = 0;
-  PF_TRY(in_range(parse_integer(text), 1, 4096, value));
+  PF_TRY(read_integer(text, 1, 4096, value));
   if (value % 16 != 0) return bad_input("{}: must be a multiple of 16", value);
   out = static_cast<int>(value);
   return ok_status();
@@ -122,10 +122,9 @@ namespace {
 Status add_bias(Text text, SamplingOptions& s) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return bad_input("'{}': expected TOKEN_ID:BIAS", text);
-  PF_ASSIGN(const int64_t id, parse_integer(text.substr(0, colon)));
+  constexpr int64_t kMostId = std::numeric_limits<int32_t>::max();
+  PF_ASSIGN(const int64_t id, parse_integer(text.substr(0, colon), 0, kMostId));
   PF_ASSIGN(const double bias, parse_real(text.substr(colon + 1)));
-  if (id < 0 || id > std::numeric_limits<int32_t>::max())
-    return bad_input("'{}': no token id", text);
   s.logit_bias.emplace_back(static_cast<int32_t>(id), static_cast<float>(bias));
   return ok_status();
 }
@@ -208,10 +207,10 @@ void add_sampling(CLI::App& app, SamplingOptions& s, GivenSampling& given) {
            s.max_tokens.reset();
            return ok_status();
          }
-         PF_ASSIGN(const int64_t value, parse_integer(text));
-         if (value < 1 || value > kMaxTokens)
-           return bad_input("{}: must be at least 1, or -1 for the room left", value);
-         s.max_tokens = value;
+         const auto value = parse_integer(text, 1, kMaxTokens);
+         if (!value.ok())
+           return bad_input("{}, or -1 for the room left", message_of(value.status()));
+         s.max_tokens = *value;
          return ok_status();
        });
   integer(app, "--min-tokens", s.min_tokens, 0, kMaxTokens, "no end before this many tokens");
@@ -278,7 +277,7 @@ void add_reclaim(CLI::App& app, ReclaimCommand& c) {
   integer(app, "--layers", c.layers, 1, 1024, "layers (default 1)");
   integer(app, "--kv-heads", c.kv_heads, 1, 1024, "KV heads (default 1; 8 with --layout shared)");
   flag(app, "--head-dim", "values a head, a multiple of 8 (default 64)", [&c](Text text) -> Status {
-    PF_TRY(in_range(parse_integer(text), 8, 1024, c.head_dim));
+    PF_TRY(read_integer(text, 8, 1024, c.head_dim));
     return c.head_dim % 8 == 0 ? ok_status() : bad_input("{}: must be a multiple of 8", text);
   });
   add_kv_types(app, c.kv.k, c.kv.v, c.kv.group);

@@ -26,10 +26,7 @@ void counts(CLI::App& app, const char* name, std::vector<int64_t>& out, int64_t 
   flag(app, name, help, [&out, most](Text text) -> Status {
     out.clear();
     for (const std::string& part : split_list(text)) {
-      PF_ASSIGN(const uint64_t value, parse_human_count(part));
-      if (value < 1 || value > static_cast<uint64_t>(most)) {
-        return bad_input("{}: must lie in 1 ... {}", part, most);
-      }
+      PF_ASSIGN(const uint64_t value, parse_human_count(part, 1, static_cast<uint64_t>(most)));
       out.push_back(static_cast<int64_t>(value));
     }
     return out.empty() ? bad_input("the list is empty") : ok_status();
@@ -50,7 +47,7 @@ void add_local(CLI::App& app, bench::LocalOptions& o) {
   integer(app, "--prompt-tokens", o.prompt, 1, int64_t{1} << 24,
           "prompt of whole answers, and rows of a prefill step up to 512 (default 512)");
   flag(app, "-n,--max-tokens", "tokens of whole answers, or with --serve; 0 = no whole answers",
-       [&o](Text text) { return in_range(parse_integer(text), 0, int64_t{1} << 24, o.tokens); });
+       [&o](Text text) { return read_integer(text, 0, int64_t{1} << 24, o.tokens); });
   integer(app, "--repeat", o.repeat, 1, 1000, "steps timed, whose median counts (default 7)");
   switch_flag(
       app, "roofline", o.roofline,

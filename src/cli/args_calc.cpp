@@ -11,10 +11,7 @@ template <class T>
 void maybe(CLI::App& app, const std::string& names, std::optional<T>& out,
            const std::string& help) {
   flag(app, names, help, [&out](Text text) -> Status {
-    PF_ASSIGN(const uint64_t value, parse_human_count(text));
-    if (value < 1 || value > uint64_t{1} << 62) {
-      return bad_input("{}: must be at least 1 and below 2^62", text);
-    }
+    PF_ASSIGN(const uint64_t value, parse_human_count(text, 1, uint64_t{1} << 62));
     out = static_cast<T>(value);
     return ok_status();
   });
@@ -25,10 +22,8 @@ Status read_lengths(Text text, std::vector<int64_t>& out) {
   std::string_view rest = text;
   while (true) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    PF_ASSIGN(const uint64_t value, parse_human_count(rest.substr(0, comma)));
-    if (value < 1 || value > static_cast<uint64_t>(kMost)) {
-      return bad_input("{}: must be at least 1", value);
-    }
+    PF_ASSIGN(const uint64_t value,
+              parse_human_count(rest.substr(0, comma), 1, static_cast<uint64_t>(kMost)));
     out.push_back(static_cast<int64_t>(value));
     if (comma == rest.size()) return ok_status();
     rest.remove_prefix(comma + 1);

@@ -38,23 +38,17 @@ CLI::Option* flag(CLI::App& app, const std::string& names, const std::string& he
 }
 
 template <class T>
-Status in_range(Result<int64_t> value, int64_t low, int64_t high, T& out) {
-  if (!value.ok()) return value.status();
-  if (*value < low || *value > high) {
-    return high == std::numeric_limits<T>::max()
-               ? bad_input("{}: must be at least {}", *value, low)
-               : bad_input("{}: must lie in {} ... {}", *value, low, high);
-  }
-  out = static_cast<T>(*value);
+Status read_integer(Text text, int64_t low, int64_t high, T& out) {
+  PF_ASSIGN(const int64_t value, parse_integer(text, low, high));
+  out = static_cast<T>(value);
   return ok_status();
 }
 
 template <class T>
 CLI::Option* integer(CLI::App& app, const std::string& names, T& out, int64_t low, int64_t high,
                      const std::string& help) {
-  return flag(app, names, help, [&out, low, high](Text text) {
-    return in_range(parse_integer(text), low, high, out);
-  });
+  return flag(app, names, help,
+              [&out, low, high](Text text) { return read_integer(text, low, high, out); });
 }
 
 // k/m/g/t and K/M/G/T are understood.
@@ -62,11 +56,8 @@ template <class T>
 CLI::Option* count(CLI::App& app, const std::string& names, T& out, uint64_t low,
                    const std::string& help) {
   return flag(app, names, help, [&out, low](Text text) -> Status {
-    PF_ASSIGN(const uint64_t value, parse_human_count(text));
-    if (value < low) return bad_input("{}: must be at least {}", value, low);
-    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-      return bad_input("'{}': too large", text);
-    }
+    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<T>::max());
+    PF_ASSIGN(const uint64_t value, parse_human_count(text, low, kMost));
     out = static_cast<T>(value);
     return ok_status();
   });

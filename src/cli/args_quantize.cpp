@@ -1,4 +1,6 @@
 // Flags of `pagefold quantize`.
+#include <fmt/ranges.h>
+
 #include "cli/args_flags.h"
 
 namespace pagefold {
@@ -14,7 +16,7 @@ void add_method(CLI::App& app, QuantizeOptions& o) {
           "inputs that share a scale (awq, gptq); default: the largest of 128, 64, 32 that fits");
   flag(app, "--bits", "bits of a weight: 2, 3, 4 (default) or 8 (gptq)",
        [&how](const std::string& text) -> Status {
-         PF_TRY(in_range(parse_integer(text), 2, 8, how.bits));
+         PF_TRY(read_integer(text, 2, 8, how.bits));
          return how.bits < 5 || how.bits == 8 ? ok_status()
                                               : bad_input("{}: must be 2, 3, 4 or 8", text);
        });
@@ -50,9 +52,7 @@ void add_text(CLI::App& app, QuantizeCommand& c) {
   count(app, "-n,--tokens", o.tokens, 64,
         "most tokens to calibrate on (default 16384 of a text, 8192 of its own)");
   flag(app, "--eval-tokens", "most tokens to measure with (default 1024); 0: nothing is measured",
-       [&o](const std::string& text) {
-         return in_range(parse_integer(text), 0, 1 << 24, o.held_out);
-       });
+       [&o](const std::string& text) { return read_integer(text, 0, 1 << 24, o.held_out); });
   add_seed(app, o.seed, "stream of random numbers of the text the model writes");
 }
 

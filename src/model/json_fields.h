@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/integer_range.h"
 #include "base/json.h"
 #include "base/result.h"
 
@@ -26,7 +27,8 @@ class JsonFields {
     if (!v) return fallback;
     if (!v->is_number_integer()) return wrong(key, "an integer", *v);
     if (v->is_number_unsigned() && v->get<uint64_t>() > INT64_MAX)
-      return bad_data("{}: field '{}' is {}, which is too large", where_, key, v->get<uint64_t>());
+      return bad_data("{}: field '{}' must be {}, not {}", where_, key,
+                      integer_range(INT64_MIN, INT64_MAX), v->get<uint64_t>());
     return v->get<int64_t>();
   }
   Result<int64_t> required(std::string_view key) const {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/integer_range.h"
+
 namespace pagefold {
 
 std::optional<int64_t> as_integer(const Json& value) {
@@ -90,10 +92,7 @@ void FieldReader::read(std::string_view name, std::optional<int64_t>& out, int64
   if (!v->is_number()) return wrong_kind(name, "an integer", *v);
   const auto integer = as_integer(*v);
   if (!integer || *integer < low || *integer > high) {
-    if (high == std::numeric_limits<int64_t>::max()) {
-      return fail(name, fmt::format("must be an integer of at least {}", low));
-    }
-    return fail(name, fmt::format("must be an integer between {} and {}", low, high));
+    return fail(name, "must be " + integer_range(low, high));
   }
   out = *integer;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/integer_range.h"
 #include "server/field_reader.h"
 #include "server/openai_request.h"
 
@@ -16,7 +17,10 @@ constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 void read_seed(FieldReader& fields, SamplingOptions& out) {
   const Json* v = fields.find("seed");
   if (v == nullptr) return;
-  if (!v->is_number_integer()) return fields.fail("seed", "expected an integer of 64 bits");
+  if (!v->is_number_integer()) {
+    return fields.fail("seed", "must be " + integer_range(std::numeric_limits<int64_t>::min(),
+                                                          std::numeric_limits<uint64_t>::max()));
+  }
   if (v->is_number_unsigned()) {
     out.seed = v->get<uint64_t>();
   } else if (v->get<int64_t>() != -1) {

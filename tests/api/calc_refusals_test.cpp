@@ -38,7 +38,8 @@ TEST(CalcRefusals, NumbersOutOfRange) {
          q.shape.layers = 4096;
          for (int64_t n = 1; n <= 1025; ++n) q.lengths.push_back(n);
        }},
-      {"--layers: must be between 1 and 4096", [](CalcRequest& q) { q.shape.layers = 4097; }},
+      {"--layers: must be an integer from 1 to 4096, got 4097",
+       [](CalcRequest& q) { q.shape.layers = 4097; }},
       {"sequences: must be", [](CalcRequest& q) { q.sequences = 0; }},
       {"sequences: must be", [](CalcRequest& q) { q.sequences = (1 << 20) + 1; }},
       {"lengths: must be",
@@ -138,13 +139,20 @@ TEST(CalcRefusals, ConfigsThatMakeNoSense) {
   ASSERT_TRUE(calculate(of_config(good, 10)).ok());
   const std::vector<std::pair<std::string, Json>> cases = {
       {"unknown architecture 'lama'", {{"model_type", "lama"}}},
-      {"'num_hidden_layers' is 0", {{"num_hidden_layers", 0}}},
+      {"'num_hidden_layers' must be an integer from 1 to 4096, not 0", {{"num_hidden_layers", 0}}},
       {"'num_hidden_layers' is missing", {{"num_hidden_layers", nullptr}}},
-      {"'num_key_value_heads' is -1", {{"num_key_value_heads", -1}}},
-      {"'num_key_value_heads' must be an integer", {{"num_key_value_heads", 2.5}}},
-      {"'num_key_value_heads' must be an integer, not string", {{"num_key_value_heads", "2"}}},
+      {"'num_hidden_layers' must be an integer from 1 to 4096, not 1000000000",
+       {{"num_hidden_layers", 1000000000}}},
+      {"'num_hidden_layers' must be an integer from 1 to 4096, not 1000000000.0",
+       {{"num_hidden_layers", 1e9}}},
+      {"'n_layer' must be an integer from 1 to 4096, not 18446744073709551615",
+       {{"num_hidden_layers", nullptr}, {"n_layer", UINT64_MAX}}},
+      {"'num_key_value_heads' must be an integer from 1 to 1099511627776, not -1",
+       {{"num_key_value_heads", -1}}},
+      {"to 1099511627776, not 2.5", {{"num_key_value_heads", 2.5}}},
+      {"to 1099511627776, not string", {{"num_key_value_heads", "2"}}},
       {"no multiple of 4 heads", {{"hidden_size", 66}}},
-      {"'head_dim' is beyond 2^40", {{"head_dim", UINT64_MAX}}},
+      {"'head_dim' must be an integer from 1 to", {{"head_dim", UINT64_MAX}}},
       {"'num_attention_heads' is missing", {{"num_attention_heads", nullptr}}},
       {"'kv_lora_rank' is missing", {{"model_type", "deepseek_v3"}}},
       {"2 letters", {{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "MXM"}}},
@@ -168,6 +176,26 @@ TEST(CalcRefusals, ConfigsThatMakeNoSense) {
   q.config_json.clear();
   q.model = "no-such-model-7b";
   expect_refused(q, "nor a preset");
+}
+
+TEST(CalcRefusals, NumbersOfJsonNameTheirRange) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"tokens": 18446744073709551615})", "tokens: must be an integer from 1 to 1073741824"},
+      {R"({"tokens": 1e30})", "tokens: must be an integer from 1 to 1073741824"},
+      {R"({"tokens": "4k"})", "tokens: must be an integer from 1 to 1073741824, not string"},
+      {R"({"sequences": 0})", "sequences: must be an integer from 1 to 1048576"},
+      {R"({"lengths": [1, 9223372036854775808]})",
+       "lengths: each must be an integer from 1 to 1073741824"},
+      {R"({"memory_bytes": 9223372036854775808})",
+       "memory_bytes: must be an integer from 1 to 9223372036854775807"},
+      {R"({"shape": {"layers": 1000000000}})", "shape.layers: must be an integer from 1 to 4096"},
+      {R"({"shape": {"head_dim": -1}})", "shape.head_dim: must be an integer from 0 to 1048576"},
+  };
+  for (const auto& [text, want] : cases) {
+    const auto request = calc_request_from_json(text);
+    ASSERT_FALSE(request.ok()) << text;
+    EXPECT_EQ(request.status().message(), want) << text;
+  }
 }
 
 TEST(CalcRefusals, RequestsAsJson) {

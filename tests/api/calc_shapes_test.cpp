@@ -118,18 +118,18 @@ TEST(CalcShapes, ShapesThatMakeNoSense) {
       {"--shared-layers: must be below the 61", [](CalcShape& s) { s.shared_layers = 61; }},
       {"--shared-layers: must be below", [](CalcShape& s) { s.shared_layers = -1; }},
       {"--index-layers: needs --index-dim", [](CalcShape& s) { s.index_layers = 3; }},
-      {"--index-layers: must be between 1 and the 61",
+      {"--index-layers: must be an integer from 1 to 61",
        [](CalcShape& s) {
          s.index_dim = 128;
          s.index_layers = 62;
        }},
-      {"--index-layers: must be between 1 and the 60",
+      {"--index-layers: must be an integer from 1 to 60",
        [](CalcShape& s) {
          s.shared_layers = 1;
          s.index_dim = 128;
          s.index_layers = 61;
        }},
-      {"--index-layers: must be between",
+      {"--index-layers: must be an integer",
        [](CalcShape& s) {
          s.index_dim = 128;
          s.index_layers = 0;
@@ -163,7 +163,7 @@ TEST(CalcShapes, ShapesThatMakeNoSense) {
            {"'index_topk_pattern' has 3 entries", {{"index_topk_pattern", "FSS"}}},
            {"unknown entry 'X'", {{"index_topk_pattern", std::string(78, 'X')}}},
            {"'index_topk_pattern' must be a string", {{"index_topk_pattern", 4}}},
-           {"'index_topk_freq' is 0", {{"index_topk_freq", 0}}}}) {
+           {"'index_topk_freq' must be an integer from 1 to", {{"index_topk_freq", 0}}}}) {
     Json config = kIndexed;
     config.update(more);
     const auto r = calculate(of_config(config, 100));

@@ -37,6 +37,17 @@ TEST(Json, FaultsSayWhere) {
   EXPECT_NE(says("\"\xff\"").find("UTF-8"), std::string::npos);
 }
 
+TEST(Json, IntegersBeyond64BitsAreNamedByTheirByte) {
+  const std::string range =
+      ": this number must be an integer from -9223372036854775808 to 18446744073709551615";
+  const auto says = [](const char* text) { return message_of(parse_json(text).status()); };
+  EXPECT_EQ(says(R"({"n": 18446744073709551616})"), "invalid JSON at byte 7 of 27" + range);
+  EXPECT_EQ(says("[1.5e3, -9223372036854775809]"), "invalid JSON at byte 9 of 29" + range);
+  EXPECT_EQ(says(R"({"a\\\"99999999999999999999": [1, 99999999999999999999]})"),
+            "invalid JSON at byte 35 of 56" + range);
+  EXPECT_EQ(says("[-9223372036854775808, 18446744073709551615]"), "");
+}
+
 TEST(Json, DumpNeverThrows) {
   EXPECT_EQ(dump_json(Json("a\xff")), "\"a\xEF\xBF\xBD\"");
   std::string out;

@@ -93,7 +93,7 @@ TEST_F(ConfigFile, TablesAreForOneSubcommand) {
 TEST_F(ConfigFile, FaultsNameTheLineAndTheKey) {
   const std::pair<const char*, const char*> cases[] = {
       {"\n\nporrt = 1\n", ":3: 'porrt' is no flag of 'serve'"},
-      {"\nport = 99999\n", ":2: --port: 99999: must lie in 0 ... 65535"},
+      {"\nport = 99999\n", ":2: --port: '99999': must be an integer from 0 to 65535"},
       {"port = [1, 2]\n", "--port"},
       {"port = true\n", ":1: 'port' takes a value"},
       {"json = 1\n", ":1: 'json' is a switch"},

@@ -195,6 +195,24 @@ TEST_F(OpenAiRequest, BadBodiesNameTheField) {
   }
 }
 
+TEST_F(OpenAiRequest, IntegersOutOfRangeNameTheRange) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("max_tokens":18446744073709551615})",
+       "max_tokens: must be an integer from 1 to 9223372036854775807"},
+      {R"("max_tokens":0})", "max_tokens: must be an integer from 1 to 9223372036854775807"},
+      {R"("max_tokens":1e30})", "max_tokens: must be an integer from 1 to 9223372036854775807"},
+      {R"("n":129})", "n: must be an integer from 1 to 128"},
+      {R"("seed":1e30})",
+       "seed: must be an integer from -9223372036854775808 to 18446744073709551615"},
+  };
+  for (const auto& [field, want] : cases) {
+    CompletionRequest out;
+    const auto error = parse(kText + field, false, out);
+    ASSERT_TRUE(error) << field;
+    EXPECT_EQ(error->message, want);
+  }
+}
+
 TEST_F(OpenAiRequest, TooLongPrompts) {
   CompletionRequest out;
   const auto error = parse(R"({"prompt":")" + std::string(4096, 'a') + "\"}", false, out);
