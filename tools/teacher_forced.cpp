@@ -1,6 +1,7 @@
 // Teacher-forced logits of a model over given tokens, compared with a reference: mean KLD, 99 %
 // KLD, top-1 agreement; and the perplexity of the tokens.
 //   teacher_forced MODEL TOKENS.i32 REFERENCE.f32 [key=value ...]
+// TOKENS: ids of the model's tokenizer, int32 in native order; docs/precision.md makes such a file.
 // keys: dtype kv kvv kvgroup hadamard and centre (auto, 0, 1) activations chunk threads isa tokens
 // (the first ones alone) out (a file for the logits). REFERENCE: [tokens][vocab] float32 from
 // tools/reference_logits.py or from out=; or "-": no comparison. With out= a second run compares
