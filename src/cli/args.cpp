@@ -101,7 +101,7 @@ void add_engine(CLI::App& app, EngineOptions& e, const std::string& packing) {
               "permit --max-model-len beyond the model's own");
   integer(app, "--max-num-seqs", e.max_num_seqs, 1, 4096, "most sequences a step (default 64)");
   count(app, "--max-num-batched-tokens", e.max_num_batched_tokens, 1,
-        "most tokens a step (default 512)");
+        "most tokens a step (default 512)", 1 << 20);
   flag(app, "--block-size", "slots a block: 16 (default), 32, 64, 128 or 256",
        [&e](Text text) { return set_block_size(text, e.block_size); });
   switch_flag(app, "kv-huge-pages", e.kv_huge_pages,

@@ -54,10 +54,9 @@ CLI::Option* integer(CLI::App& app, const std::string& names, T& out, int64_t lo
 // k/m/g/t and K/M/G/T are understood.
 template <class T>
 CLI::Option* count(CLI::App& app, const std::string& names, T& out, uint64_t low,
-                   const std::string& help) {
-  return flag(app, names, help, [&out, low](Text text) -> Status {
-    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<T>::max());
-    PF_ASSIGN(const uint64_t value, parse_human_count(text, low, kMost));
+                   const std::string& help, T high = std::numeric_limits<T>::max()) {
+  return flag(app, names, help, [&out, low, high](Text text) -> Status {
+    PF_ASSIGN(const uint64_t value, parse_human_count(text, low, static_cast<uint64_t>(high)));
     out = static_cast<T>(value);
     return ok_status();
   });

@@ -102,6 +102,9 @@ class CalcTest(unittest.TestCase):
 
     def test_wrong_use(self):
         for args, says in ((["qwen3-8b", "--tokens", "0"], "--tokens"), (["qwen3-8b", "--tokens", "-4"], "--tokens"),
+                           (["qwen3-8b", "--tokens", "9" * 20], "must be an integer from 1 to 1073741824"),
+                           (["qwen3-8b", "--lengths", "4,2G"], "must be an integer from 1 to 1073741824"),
+                           (["--layers", "1g", "--kv-heads", "8", "--head-dim", "128"], "--layers: '1g': must be an integer from 1 to 4096"),
                            (["qwen3-8b", "--tokens", "nan"], "--tokens"), (["qwen3-8b", "--sequences", "0"], "--sequences"),
                            (["qwen3-8b", "--kv-cache-dtype", "fp3"], "unknown KV cache dtype 'fp3'"),
                            (["qwen3-8b", "--engine", "other"], "unknown engine 'other'"),
