@@ -17,6 +17,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 import own_rows
 from programs import BUILDS, ROOT, Peer, Steps, peer_python, read_bandwidth
@@ -24,6 +25,7 @@ from rows import ROWS, OwnRow
 
 COMPUTED = (512, 8192)  # depths; 32,768 is the last of them four times
 REPEAT = 4
+SETTLE_S = 0.1  # the other side's idle threads spin for some milliseconds (OpenMP's do) before they sleep
 DEPTHS = (*COMPUTED, COMPUTED[-1] * REPEAT)
 
 
@@ -98,7 +100,9 @@ def versus_peer(run, row):
     a, b = [], []
     with Steps(run.model(row.model), [spec], args.isa) as ours:
         for _ in range(args.repeat):
+            time.sleep(SETTLE_S)
             a.append(ours.seconds(steps) / steps)
+            time.sleep(SETTLE_S)
             b.append(peer_seconds(peer, row, threads, flash))
     peer.do("close", slot=flash)
     per_step = row.seqs * row.tokens
