@@ -50,8 +50,9 @@ Result<std::unique_ptr<ForcedModel>> ForcedModel::open(const EngineOptions& opti
   PF_ASSIGN(EngineSetup setup, load_for_engine(own));
   std::unique_ptr<ForcedModel> m(new ForcedModel(std::move(setup), most_tokens));
   LanguageModel& network = *m->setup_.model.network;
-  const KvShape kv =
+  KvShape kv =
       kv_shape(network.shape(), m->setup_.config.kv_format, m->shape_.block_size, m->pool_.total());
+  kv.huge_pages = m->setup_.config.kv_huge_pages;
   m->block_bytes_ = network.block_bytes(kv);
   PF_TRY(network.init(kv, {static_cast<int>(kPromptRows), 1, static_cast<int>(kScoredRows)}));
   m->logits_.resize(static_cast<size_t>(kScoredRows * network.shape().vocab_size));

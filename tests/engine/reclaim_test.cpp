@@ -81,6 +81,29 @@ TEST_P(Reclaim, AQuarterOfTheTokensTakesAQuarterOfThePages) {
   }
 }
 
+// The same answers under every policy; memory in whole pages of 2 MiB, which leave when nothing is
+// in them.
+TEST(HugePages, AnswersAreThoseOfSmallPages) {
+  constexpr uint64_t kHuge = 2 << 20;
+  std::vector<Answer> answers[2];
+  for (const bool huge : {false, true}) {
+    WatchedModel model({4, 2, 64}, 2);
+    EngineConfig config = tiny_config(model.shape(), 4);
+    config.kv_huge_pages = huge;
+    auto engine = EngineCore::start(model, config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    for (const KvOptions& kv : every_policy()) {
+      answers[huge].push_back(answer(**engine, compressed(prompt_of(300, 5, 160), 24, kv)));
+      // Page bounds, which quest wants, lie in small pages.
+      if (huge && model.page_bounds_bytes() == 0)
+        EXPECT_EQ(model.kv_resident_bytes() % kHuge, 0u) << words_of(kv);
+    }
+    if (huge) EXPECT_LE(model.kv_resident_bytes(), 2 * kHuge);
+  }
+  for (size_t i = 0; i < answers[0].size(); ++i)
+    expect_same_answer(answers[1][i], answers[0][i], words_of(every_policy()[i]));
+}
+
 INSTANTIATE_TEST_SUITE_P(PrefixCache, Reclaim, ::testing::Bool());
 
 }  // namespace

@@ -66,6 +66,7 @@ class WatchedModel final : public LanguageModel {
                    const std::byte* in) override {
     inner_->load_blocks(b, filled, in);
   }
+  void for_each(int64_t n, UnitFn fn) override { inner_->for_each(n, fn); }
   void score_tables(const KeyScoreQuery& q, const TableView* t, ScoredKeys* out) override {
     inner_->score_tables(q, t, out);
   }
