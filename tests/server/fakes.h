@@ -128,6 +128,7 @@ class RecordingResponder final : public Responder {
   void leave() {
     if (auto f = std::exchange(closed_, nullptr)) f();
     writable_ = nullptr;
+    stopping_ = nullptr;
   }
   void stop() {
     if (auto f = std::exchange(stopping_, nullptr)) f();
