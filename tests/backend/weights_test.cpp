@@ -169,7 +169,8 @@ TEST(Weights, StackedMatricesShareEqualOrders) {
       c(linear(4, 64, true), 16, 3, shuffled(1)), d(linear(4, 64, true), 16, 3, shuffled(2));
   const MatrixSource* parts[] = {&a, &b, &c, &d};
   ThreadPool pool(1);
-  const Matrix m = pack_matrix(parts, {}, pool).value();
+  LastingMemory memory;
+  const Matrix m = pack_matrix(parts, {}, pool, memory).value();
   EXPECT_EQ(m.arrangements.size(), 3u);
   EXPECT_EQ(m.segments[0].arrangement, m.segments[2].arrangement);
   EXPECT_EQ(m.segments[1].arrangement, 0);
@@ -177,6 +178,7 @@ TEST(Weights, StackedMatricesShareEqualOrders) {
 
 TEST(Weights, AnOrderThatIsNoPermutationIsRefused) {
   ThreadPool pool(1);
+  LastingMemory memory;
   for (int fault = 0; fault < 4; ++fault) {
     Source s(linear(4, 64, true), 16, 1, shuffled(1));
     if (fault == 0) s.order[5] = s.order[6];
@@ -185,7 +187,7 @@ TEST(Weights, AnOrderThatIsNoPermutationIsRefused) {
     if (fault == 3) s.order.pop_back();
     s.spec.order = s.order;
     const MatrixSource* parts[] = {&s};
-    const auto m = pack_matrix(parts, {}, pool);
+    const auto m = pack_matrix(parts, {}, pool, memory);
     ASSERT_FALSE(m.ok()) << fault;
     EXPECT_NE(message_of(m.status()).find("permutation"), std::string::npos);
   }
@@ -193,11 +195,12 @@ TEST(Weights, AnOrderThatIsNoPermutationIsRefused) {
 
 TEST(Weights, EmbeddingRowsComeInTheSourcesOrder) {
   ThreadPool pool(1);
+  LastingMemory memory;
   for (const QuantSource& q : {linear(4, 64, true), table(32, 0.5f), fp8(128)}) {
     for (const bool ordered : {false, true}) {
       const Source s(q, 37, 9, ordered ? shuffled(9) : std::vector<int32_t>{});
       const MatrixSource* parts[] = {&s};
-      const Matrix m = pack_matrix(parts, {}, pool).value();
+      const Matrix m = pack_matrix(parts, {}, pool, memory).value();
       std::vector<float> row(kIn);
       for (int r = 0; r < s.n; ++r) {
         m.read_row(r, row.data());
@@ -227,7 +230,8 @@ TEST(Weights, ActivationsFollowTheFormat) {
     const Source s(q, 16, 1);
     const MatrixSource* parts[] = {&s};
     ThreadPool pool(1);
-    EXPECT_FALSE(pack_matrix(parts, {DType::f32, Activations::int8}, pool).ok());
+    LastingMemory memory;
+    EXPECT_FALSE(pack_matrix(parts, {DType::f32, Activations::int8}, pool, memory).ok());
   }
 }
 

@@ -30,7 +30,7 @@ std::string CpuBackend::description() const {
 }
 
 Result<MatrixId> CpuBackend::load_matrix(std::span<const MatrixSource* const> parts) {
-  PF_ASSIGN(Matrix m, pack_matrix(parts, {options_.dtype, options_.activations}, pool_));
+  PF_ASSIGN(Matrix m, pack_matrix(parts, {options_.dtype, options_.activations}, pool_, weights_));
   matrices_.push_back(std::move(m));
   return MatrixId{static_cast<int32_t>(matrices_.size() - 1)};
 }

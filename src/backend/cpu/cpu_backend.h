@@ -128,6 +128,7 @@ class CpuBackend final : public Backend {
   const kernels::Kernels& k_;
   CpuBackendOptions options_;
   ThreadPool pool_;
+  LastingMemory weights_;
   std::vector<Matrix> matrices_;
   std::vector<std::vector<float>> vectors_;
   std::vector<Buffer> buffers_;

@@ -133,7 +133,7 @@ void Matrix::read_row(int64_t row, float* values) const {
 }
 
 Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const PackOptions& options,
-                           ThreadPool& pool) {
+                           ThreadPool& pool, LastingMemory& memory) {
   PF_CHECK(!parts.empty());
   Matrix m;
   m.n_in = parts[0]->n_in();
@@ -153,11 +153,10 @@ Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const Pac
     inputs.i8 |= s.input == InputKind::i8;
     inputs.i8x2 |= s.input == InputKind::i8x2;
     s.column = m.n_out;
-    PF_ASSIGN(s.memory, Pages::allocate(s.packed.shape.bytes()));
-    s.packed.data = s.memory.data();
+    PF_ASSIGN(std::byte* const data, memory.take(s.packed.shape.bytes()));
+    s.packed.data = data;
     pool.run([&](int t, int threads) {
-      pack_tiles(*source, s.packed.shape, share_of(s.packed.shape.tiles(), t, threads),
-                 s.memory.data());
+      pack_tiles(*source, s.packed.shape, share_of(s.packed.shape.tiles(), t, threads), data);
     });
     m.n_out += source->n_out();
     m.tiles += s.packed.shape.tiles();

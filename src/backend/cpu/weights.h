@@ -16,7 +16,6 @@ struct Segment {
   kernels::InputKind input = kernels::InputKind::f32;
   int64_t column = 0;  // of the first output in the stacked result
   int arrangement = 0;
-  Pages memory;
   std::vector<float> table;  // what packed.table points to
 };
 
@@ -41,8 +40,9 @@ struct PackOptions {
   Activations activations = Activations::automatic;
 };
 
-// Repacks the sources row by row, over the pool's threads; no full-precision copy is made.
+// Repacks the sources row by row into `memory`, over the pool's threads; no full-precision copy is
+// made.
 Result<Matrix> pack_matrix(std::span<const MatrixSource* const> parts, const PackOptions& options,
-                           ThreadPool& pool);
+                           ThreadPool& pool, LastingMemory& memory);
 
 }  // namespace pagefold::cpu
