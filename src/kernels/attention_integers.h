@@ -125,58 +125,64 @@ struct alignas(64) IntegerWeights {
   float zeros[kMostTileQueries];  // sum of n zero
 };
 
+// A query's weights times the scales for strip i; hidden slots count as 0.
+PF_INLINE Vec::F scaled_weights(const Tile& tile, int t, int i, Vec::F scale) {
+  const Vec::F p = Vec::load(tile.s + t * kChunkSlots + i * kStripSlots);
+  return Vec::select(tile.mask[t][i], Vec::mul(p, scale), Vec::zero());
+}
+
+// The unit of each query's weights in one group of dimensions. factor: its inverse.
+template <class V, int T>
+PF_INLINE void weight_units(const StripList& strips, const Tile& tile, int group, size_t scales_at,
+                            float* unit, Vec::F (&factor)[T]) {
+  Vec::F most[T];
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) most[t] = Vec::zero();
+  for (int i = tile.first; i < tile.last; ++i) {
+    if (group == 0) fetch_scales(strips.ahead[i], strips.v_scales, strips.groups, V::kHasZero);
+    const Vec::F scale = Vec::load_f16(strips.at[i] + scales_at);
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) most[t] = Vec::max_bits(most[t], scaled_weights(tile, t, i, scale));
+  }
+  PF_UNROLL
+  for (int t = 0; t < T; ++t) {
+    const float largest = Vec::reduce_max_bits(most[t]);
+    const bool usable = largest / V::kSteps >= __FLT_MIN__;
+    unit[t] = usable || largest != largest ? largest / V::kSteps : 0.0f;
+    factor[t] = Vec::set1(usable ? V::kSteps / largest : 0.0f);
+  }
+}
+
 // Weights times scales, rounded. All queries at once: a strip's scales are widened once, and the
 // queries' maxima do not wait for one another.
 template <class V, int T>
 void weigh(const StripList& strips, const Tile& tile, int group, IntegerWeights& out) {
   const size_t scales_at = strips.v_scales + static_cast<size_t>(group) * kStripSlots * 2;
   const size_t zeros_at = scales_at + static_cast<size_t>(strips.groups) * kStripSlots * 2;
-  alignas(64) float w[T][kChunkSlots];
-  Vec::F most[T], sum[T], zeros[T];
+  Vec::F factor[T], zeros[T], carry[T];
+  weight_units<V, T>(strips, tile, group, scales_at, out.unit, factor);
   PF_UNROLL
-  for (int t = 0; t < T; ++t) most[t] = sum[t] = zeros[t] = Vec::zero();
+  for (int t = 0; t < T; ++t) zeros[t] = carry[t] = Vec::zero();
   for (int i = tile.first; i < tile.last; ++i) {
-    if (group == 0) fetch_scales(strips.ahead[i], strips.v_scales, strips.groups, V::kHasZero);
     const Vec::F scale = Vec::load_f16(strips.at[i] + scales_at);
-    PF_UNROLL
-    for (int t = 0; t < T; ++t) {
-      const Vec::F x = Vec::select(
-          tile.mask[t][i], Vec::mul(Vec::load(tile.s + t * kChunkSlots + i * kStripSlots), scale),
-          Vec::zero());
-      Vec::store(w[t] + i * kStripSlots, x);
-      most[t] = Vec::max(x, most[t]);
-      sum[t] = Vec::add(sum[t], x);  // for NaN, which the maximum loses
-    }
-  }
-  Vec::F factor[T];
-  PF_UNROLL
-  for (int t = 0; t < T; ++t) {
-    const float largest = Vec::reduce_max(most[t]);
-    float unit = largest / V::kSteps, steps = V::kSteps / largest;
-    if (!(unit >= __FLT_MIN__)) unit = steps = 0.0f;
-    if (Vec::any_nan(sum[t])) unit = __builtin_nanf("");
-    out.unit[t] = unit;
-    factor[t] = Vec::set1(steps);
-  }
-  Vec::F carry[T];
-  PF_UNROLL
-  for (int t = 0; t < T; ++t) carry[t] = Vec::zero();
-  for (int i = tile.first; i < tile.last; ++i) {
     Vec::F zero = Vec::zero();
     if constexpr (V::kHasZero) zero = Vec::load_f16(strips.at[i] + zeros_at);
     PF_UNROLL
     for (int t = 0; t < T; ++t) {
-      Vec::F x = Vec::mul(Vec::load(w[t] + i * kStripSlots), factor[t]);
+      const Vec::F w = scaled_weights(tile, t, i, scale);
+      Vec::F x;
       if constexpr (V::kDiffused) {
         // A hidden slot's weight is 0: it hands on what it got, as that rounds to 0.
-        const Vec::F exact = Vec::add(x, carry[t]);
+        const Vec::F exact = Vec::fma(w, factor[t], carry[t]);
         x = Vec::round(exact);
         carry[t] = Vec::sub(exact, x);
+      } else {
+        x = Vec::mul(w, factor[t]);
       }
       V::store_weights(out.n[t], i * kStripSlots, x);
       if constexpr (V::kHasZero) {
         static_assert(V::kDiffused, "zero points are multiplied by rounded weights");
-        zeros[t] = Vec::fma(x, Vec::select(tile.mask[t][i], zero, Vec::zero()), zeros[t]);
+        zeros[t] = Vec::select(tile.mask[t][i], Vec::fma(x, zero, zeros[t]), zeros[t]);
       }
     }
   }

@@ -102,6 +102,11 @@ struct Vec {
   // y where either is NaN.
   static PF_INLINE F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
   static PF_INLINE F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  // Of numbers >= 0; of a NaN and a number the NaN.
+  static PF_INLINE __m256 max_bits8(__m256 x, __m256 y) {
+    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
+  }
+  static PF_INLINE F max_bits(F x, F y) { return {max_bits8(x.a, y.a), max_bits8(x.b, y.b)}; }
   static PF_INLINE F select(uint16_t mask, F yes, F no) {
     return {_mm256_blendv_ps(no.a, yes.a, lanes8(mask)),
             _mm256_blendv_ps(no.b, yes.b, lanes8(static_cast<unsigned>(mask) >> 8))};
@@ -122,6 +127,13 @@ struct Vec {
     const __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     const __m128 z = _mm_max_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
+  }
+
+  static PF_INLINE float reduce_max_bits(F v) {
+    const __m256i x = _mm256_castps_si256(max_bits8(v.a, v.b));
+    const __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    const __m128i z = _mm_max_epu32(y, _mm_unpackhi_epi64(y, y));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(z, _mm_shuffle_epi32(z, 1))));
   }
 
   static PF_INLINE F exp(F x) { return {exp8(x.a), exp8(x.b)}; }

@@ -39,6 +39,10 @@ struct Vec {
   // b where either is NaN.
   static PF_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
   static PF_INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
+  // Of numbers >= 0; of a NaN and a number the NaN.
+  static PF_INLINE F max_bits(F a, F b) {
+    return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+  }
   static PF_INLINE F select(uint16_t mask, F yes, F no) {
     return _mm512_mask_mov_ps(no, mask, yes);
   }
@@ -56,6 +60,15 @@ struct Vec {
     const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+
+  static PF_INLINE float reduce_max_bits(F v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m256i a =
+        _mm256_max_epu32(_mm512_castsi512_si256(bits), _mm512_extracti32x8_epi32(bits, 1));
+    const __m128i b = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    const __m128i c = _mm_max_epu32(b, _mm_unpackhi_epi64(b, b));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(c, _mm_shuffle_epi32(c, 1))));
   }
 
   // exp_poly.h, for x <= 0. NaN stays NaN: the clamp returns its second operand then.
