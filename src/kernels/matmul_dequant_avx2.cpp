@@ -40,7 +40,7 @@ struct DequantKernel {
   }
 
   template <int T, int R>
-  static void run(const DequantKernel& self, int tile, int row) {
+  static void run(const DequantKernel& self, int tile, int row, const Ahead& ahead) {
     static_assert(T == 1);
     const MatmulArgs& a = *self.source.args;
     const int blocks = a.weights->shape.n_in / kBlockInputs;
@@ -50,7 +50,9 @@ struct DequantKernel {
     PF_UNROLL
     for (int r = 0; r < R; ++r) acc[0][r][0] = acc[0][r][1] = _mm256_setzero_ps();
     const W w(a);
+    FetchAhead next(ahead, blocks);
     for (int b = 0; b < blocks; ++b, x += kBlockInputs) {
+      next.fetch();
       const size_t meta = meta_offset(self.layout, b);
       const size_t values = values_offset(self.layout, b);
       half_block<R, 0>(self, w, weights, meta, values, x, a.ldx, acc);

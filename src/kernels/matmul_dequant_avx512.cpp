@@ -40,7 +40,7 @@ struct DequantKernel {
   }
 
   template <int T, int R>
-  static void run(const DequantKernel& self, int tile, int row) {
+  static void run(const DequantKernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const int blocks = a.weights->shape.n_in / kBlockInputs;
     const float* x = static_cast<const float*>(a.x) + row * a.ldx;
@@ -53,9 +53,9 @@ struct DequantKernel {
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     const W w(a);
-    FetchAhead<T, R> ahead(tiles[0], self.source.tile_bytes, blocks);
+    FetchAhead next(ahead, blocks);
     for (int b = 0; b < blocks; ++b, x += kBlockInputs) {
-      ahead.fetch();
+      next.fetch();
       const size_t meta = meta_offset(self.layout, b);
       const size_t values = values_offset(self.layout, b);
       half_block<T, R, 0>(self, w, tiles, meta, values, x, a.ldx, acc);

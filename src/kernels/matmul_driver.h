@@ -8,7 +8,8 @@
 //   K::kFewRowTiles               tiles at once with 1 or 2 rows: 1, where one tile's sums keep up
 //                                 with memory (one stream, which the hardware follows), else 4, to
 //                                 have enough independent sums in flight
-//   K::run<T, R>(k, tile, row)
+//   K::run<T, R>(k, tile, row, ahead)
+//   k.source                      a TileSource
 #pragma once
 
 #include "kernels/matmul_isa.h"
@@ -26,33 +27,36 @@ struct TileSource {
   }
 };
 
-// With a row or two memory is what a product waits for, and T tiles are T streams, each too short
-// for the hardware to follow: while they are read, the next T tiles are fetched, into L2.
-template <int T, int R>
-struct FetchAhead {
-  const char* next;
-  size_t tile_bytes, step, end = 0, at = 0;
-  // steps: calls of fetch(); an input or less than one is none.
-  FetchAhead(const std::byte* tiles, size_t bytes, int64_t steps)
-      : next(reinterpret_cast<const char*>(tiles) + T * bytes),
-        tile_bytes(bytes),
-        step(bytes / static_cast<size_t>(steps > 0 ? steps : 1)) {}
+// What a call fetches into L2 while it multiplies: its share of the tiles that come next.
+struct Ahead {
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+};
+
+// A few rows wait for memory. T tiles are T streams, each too short for the hardware to follow, and
+// only the first block of rows reads them from memory: it would be idle while the others run. So
+// the next T tiles are fetched bit by bit, by all blocks of rows of these.
+class FetchAhead {
+ public:
+  // steps: calls of fetch() to come; an input or less than one is none.
+  PF_ISA_INLINE FetchAhead(const Ahead& ahead, int64_t steps)
+      : from_(reinterpret_cast<const char*>(ahead.from)),
+        step_(ahead.bytes / static_cast<size_t>(steps > 0 ? steps : 1)) {}
   PF_ISA_INLINE void fetch() {
-    if constexpr (R > 2) return;
-    for (end += step; at < end; at += 64) {
-      PF_UNROLL
-      for (int t = 0; t < T; ++t)
-        __builtin_prefetch(next + static_cast<size_t>(t) * tile_bytes + at, 0, 2);
-    }
+    for (end_ += step_; at_ < end_; at_ += 64) __builtin_prefetch(from_ + at_, 0, 2);
   }
+
+ private:
+  const char* from_;
+  size_t step_, end_ = 0, at_ = 0;
 };
 
 template <class K, int T, int R = 1>
-void run_rows(const K& k, int tile, int row, int rows) {
+void run_rows(const K& k, int tile, int row, int rows, const Ahead& ahead) {
   if (rows == R) {
-    K::template run<T, R>(k, tile, row);
+    K::template run<T, R>(k, tile, row, ahead);
   } else if constexpr (R < K::kMaxRows) {
-    run_rows<K, T, R + 1>(k, tile, row, rows);
+    run_rows<K, T, R + 1>(k, tile, row, rows, ahead);
   }
 }
 
@@ -60,9 +64,15 @@ void run_rows(const K& k, int tile, int row, int rows) {
 template <class K, int T>
 void run_tiles(const K& k, int tile, int row0, int row_end) {
   int blocks = (row_end - row0 + K::kMaxRows - 1) / K::kMaxRows;
+  const size_t bytes = T == 1 && blocks == 1 ? 0 : T * k.source.tile_bytes;
+  const std::byte* const next = k.source.tile(tile + T);
+  const auto rows = static_cast<size_t>(row_end - row0);
   for (int row = row0; row < row_end; --blocks) {
     const int n = (row_end - row + blocks - 1) / blocks;
-    run_rows<K, T>(k, tile, row, n);
+    const size_t done = static_cast<size_t>(row - row0);
+    const size_t from = bytes * done / rows;
+    run_rows<K, T>(k, tile, row, n,
+                   {next + from, bytes * (done + static_cast<size_t>(n)) / rows - from});
     row += n;
   }
 }
@@ -71,12 +81,15 @@ template <class K>
 void run_panel(const K& k, int tile_begin, int tile_end, int row0, int row_end) {
   int t = tile_begin;
   if constexpr (K::kFewRowTiles > 0) {
+    constexpr int T = K::kFewRowTiles;
     if (row_end - row0 <= 2) {
-      for (; t + K::kFewRowTiles <= tile_end; t += K::kFewRowTiles) {
+      for (; t + T <= tile_end; t += T) {
+        // One tile is one long stream, which the hardware follows.
+        const Ahead ahead{k.source.tile(t + T), T == 1 ? 0 : T * k.source.tile_bytes};
         if (row_end - row0 == 2) {
-          K::template run<K::kFewRowTiles, 2>(k, t, row0);
+          K::template run<T, 2>(k, t, row0, ahead);
         } else {
-          K::template run<K::kFewRowTiles, 1>(k, t, row0);
+          K::template run<T, 1>(k, t, row0, ahead);
         }
       }
     }

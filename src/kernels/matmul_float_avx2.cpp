@@ -51,7 +51,7 @@ struct FloatKernel {
   TileSource source;
 
   template <int T, int R>
-  static void run(const FloatKernel& self, int tile, int row) {
+  static void run(const FloatKernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const int n = a.weights->shape.n_in;
     const X* x = static_cast<const X*>(a.x) + row * a.ldx;
@@ -78,7 +78,9 @@ struct FloatKernel {
         }
       }
     };
+    FetchAhead next(ahead, n / W::kStep);
     for (; k + W::kStep <= n; k += W::kStep) {
+      next.fetch();
       PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
       PF_UNROLL

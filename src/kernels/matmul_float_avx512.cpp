@@ -34,7 +34,7 @@ struct FloatKernel {
   TileSource source;
 
   template <int T, int R>
-  static void run(const FloatKernel& self, int tile, int row) {
+  static void run(const FloatKernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const int n = a.weights->shape.n_in;
     const float* x = static_cast<const float*>(a.x) + row * a.ldx;
@@ -49,8 +49,10 @@ struct FloatKernel {
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     __m512 w[T][W::kStep];
+    FetchAhead next(ahead, n / W::kStep);
     int64_t k = 0;
     for (; k + W::kStep <= n; k += W::kStep) {
+      next.fetch();
       PF_UNROLL
       for (int t = 0; t < T; ++t) W::load(weights[t], k, w[t]);
       PF_UNROLL
@@ -89,7 +91,7 @@ struct Bf16Kernel {
     return reinterpret_cast<__m512bh>(_mm512_load_si512(p));
   }
   template <int T, int R>
-  static void run(const Bf16Kernel& self, int tile, int row) {
+  static void run(const Bf16Kernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const int64_t pairs = a.weights->shape.n_in / 2;
     const uint16_t* x = static_cast<const uint16_t*>(a.x) + row * a.ldx;
@@ -103,7 +105,9 @@ struct Bf16Kernel {
       PF_UNROLL
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
+    FetchAhead next(ahead, pairs);
     for (int64_t p = 0; p < pairs; ++p) {
+      next.fetch();
       __m512bh w[T];
       PF_UNROLL
       for (int t = 0; t < T; ++t) w[t] = load_pair(weights[t] + p * 64);

@@ -57,7 +57,7 @@ struct GroupKernel {
   }
 
   template <int T, int R>
-  static void run(const GroupKernel& self, int tile, int row) {
+  static void run(const GroupKernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
     const int groups = s.n_in / s.group;
@@ -73,12 +73,14 @@ struct GroupKernel {
     }
     const W w(a);
     const auto value = [](__m256 v, int, int) __attribute__((always_inline)) { return v; };
+    FetchAhead next(ahead, s.n_in / kBlockInputs);
     for (int g = 0; g < groups; ++g) {
       __m256 part[T][R][2];
       PF_UNROLL
       for (int i = 0; i < T * R * 2; ++i) part[i / (R * 2)][i / 2 % R][i % 2] = _mm256_setzero_ps();
       size_t values = values_offset(self.layout, g);
       for (int b = 0; b < self.layout.section_blocks; ++b, x += kBlockInputs) {
+        next.fetch();
         multiply_half<T, R, 0>(w, tiles, values, value, x, a.ldx, part);
         multiply_half<T, R, 1>(w, tiles, values, value, x, a.ldx, part);
         values += self.layout.values_bytes;

@@ -53,7 +53,7 @@ struct GroupKernel {
   }
 
   template <int T, int R>
-  static void run(const GroupKernel& self, int tile, int row) {
+  static void run(const GroupKernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
     const int groups = s.n_in / s.group;
@@ -69,7 +69,7 @@ struct GroupKernel {
     }
     const W w(a);
     const auto value = [](__m512 v, int) __attribute__((always_inline)) { return v; };
-    FetchAhead<T, R> ahead(tiles[0], self.source.tile_bytes, s.n_in / kBlockInputs);
+    FetchAhead next(ahead, s.n_in / kBlockInputs);
     for (int g = 0; g < groups; ++g) {
       __m512 part[T][R];
       PF_UNROLL
@@ -79,7 +79,7 @@ struct GroupKernel {
       }
       size_t values = values_offset(self.layout, g);
       for (int b = 0; b < self.layout.section_blocks; ++b, x += kBlockInputs) {
-        ahead.fetch();
+        next.fetch();
         multiply_half<T, R, 0>(w, tiles, values, value, x, a.ldx, part);
         multiply_half<T, R, 1>(w, tiles, values, value, x, a.ldx, part);
         values += self.layout.values_bytes;

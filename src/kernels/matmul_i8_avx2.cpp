@@ -15,7 +15,7 @@ struct Int8Kernel {
   const float* min_sum;  // prepare_groups()
 
   template <int T, int R>
-  static void run(const Int8Kernel& self, int tile, int row) {
+  static void run(const Int8Kernel& self, int tile, int row, const Ahead& ahead) {
     static_assert(T == 1);
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
@@ -29,7 +29,9 @@ struct Int8Kernel {
     PF_UNROLL
     for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     const W weight(a);
+    FetchAhead next(ahead, blocks);
     for (int b = 0; b < blocks; ++b) {
+      next.fetch();
       const std::byte* meta = weights + meta_offset(self.layout, b);
       const std::byte* values = weights + values_offset(self.layout, b);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);

@@ -20,7 +20,7 @@ struct Int8Kernel {
   const int* start;      // kOffset: -128 * sum of the group's inputs, where the dot product starts
 
   template <int T, int R>
-  static void run(const Int8Kernel& self, int tile, int row) {
+  static void run(const Int8Kernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
     const int blocks = s.n_in / kBlockInputs;
@@ -38,7 +38,9 @@ struct Int8Kernel {
       for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
     }
     const W weight(a);
+    FetchAhead next(ahead, blocks);
     for (int b = 0; b < blocks; ++b) {
+      next.fetch();
       const size_t meta = meta_offset(self.layout, b);
       const size_t values = values_offset(self.layout, b);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);

@@ -17,10 +17,10 @@ struct Int8GroupKernel {
   // Eight outputs of a tile: half h.
   template <int R>
   PF_ISA_INLINE static void half_tile(const Int8GroupKernel& self, const std::byte* tile, int row,
-                                      int h, float (*acc)[2][8]) {
+                                      int h, FetchAhead& next, float (*acc)[2][8]) {
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
-    const int64_t blocks = s.n_in / kBlockInputs, steps = blocks * kSubs;
+    const int64_t blocks = s.n_in / kBlockInputs;
     const int64_t groups = s.n_in / s.group, at_row = row - self.first_row;
     const int8_t* q = a.xq.q + static_cast<int64_t>(row) * s.n_in;
     const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
@@ -39,6 +39,7 @@ struct Int8GroupKernel {
       PF_UNROLL
       for (int r = 0; r < R; ++r) part[r] = _mm256_setzero_ps();
       for (int i = 0; i < s.group / Step; ++i, ++step, values += self.layout.values_bytes) {
+        next.fetch();
         const int64_t b = Step == 16 ? step / 2 : step;
         const int* x = reinterpret_cast<const int*>(q + b * kBlockInputs);
         __m256i d[R];
@@ -66,11 +67,12 @@ struct Int8GroupKernel {
   }
 
   template <int T, int R>
-  static void run(const Int8GroupKernel& self, int tile, int row) {
+  static void run(const Int8GroupKernel& self, int tile, int row, const Ahead& ahead) {
     static_assert(T == 1);
     alignas(32) float acc[R][2][8] = {};
-    half_tile<R>(self, self.source.tile(tile), row, 0, acc);
-    half_tile<R>(self, self.source.tile(tile), row, 1, acc);
+    FetchAhead next(ahead, int64_t{2} * self.source.args->weights->shape.n_in / Step);
+    half_tile<R>(self, self.source.tile(tile), row, 0, next, acc);
+    half_tile<R>(self, self.source.tile(tile), row, 1, next, acc);
     for (int r = 0; r < R; ++r) {
       const __m256 v[2] = {_mm256_load_ps(acc[r][0]), _mm256_load_ps(acc[r][1])};
       store_outputs(*self.source.args, tile, row + r, v);

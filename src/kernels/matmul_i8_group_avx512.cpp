@@ -52,7 +52,7 @@ struct Int8GroupKernel {
   }
 
   template <int T, int R>
-  static void run(const Int8GroupKernel& self, int tile, int row) {
+  static void run(const Int8GroupKernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
     const PackedShape& s = a.weights->shape;
     const int64_t blocks = s.n_in / kBlockInputs, steps = blocks * kSubs;
@@ -72,6 +72,7 @@ struct Int8GroupKernel {
       for (int r = 0; r < R; ++r) _mm512_store_ps(acc[t][r], _mm512_setzero_ps());
     }
     const W weight(a);
+    FetchAhead next(ahead, steps);
     for (int64_t g = 0, step = 0; g < groups; ++g) {
       const int section = static_cast<int>(Step == 16 ? g / 2 : g);
       const int sub = static_cast<int>(Step == 16 ? g % 2 : 0);
@@ -86,6 +87,7 @@ struct Int8GroupKernel {
         for (int r = 0; r < R; ++r) part[t][r] = _mm512_setzero_ps();
       }
       for (int i = 0; i < per_group; ++i, ++step, values += self.layout.values_bytes) {
+        next.fetch();
         const int64_t b = Step == 16 ? step / 2 : step;
         const int* x = reinterpret_cast<const int*>(q + b * kBlockInputs);
         __m512i d[T][R];
