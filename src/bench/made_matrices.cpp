@@ -1,5 +1,7 @@
 #include "bench/made_matrices.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -90,8 +92,9 @@ size_t MadeMatrices::bytes_of(const MatrixFormat& format, std::span<const Matrix
   return sum;
 }
 
-MadeMatrices::Bytes MadeMatrices::allocate(size_t n) {
-  Bytes out(static_cast<std::byte*>(std::aligned_alloc(64, (n + 63) / 64 * 64)));
+MadeMatrices::Bytes MadeMatrices::allocate(size_t n, size_t alignment) {
+  n = (n + alignment - 1) / alignment * alignment;
+  Bytes out(static_cast<std::byte*>(std::aligned_alloc(alignment, n)));
   PF_CHECK(out != nullptr, "out of memory");
   return out;
 }
@@ -112,13 +115,15 @@ MadeMatrices::MadeMatrices(const MatrixFormat& format, std::span<const MatrixDim
       most_outputs = std::max(most_outputs, dims.first);
     }
   }
-  data_ = allocate(bytes_);
+  constexpr size_t kHugePage = size_t{2} << 20;  // as the engine keeps weights
+  data_ = allocate(bytes_, kHugePage);
+  ::madvise(data_.get(), (bytes_ + kHugePage - 1) / kHugePage * kHugePage, MADV_HUGEPAGE);
   for (size_t i = 0; i < matrices_.size(); ++i) {
     fill_matrix(matrices_[i].shape, data_.get() + offsets[i]);
     matrices_[i].data = data_.get() + offsets[i];
   }
   make_inputs(widest, k);
-  y_ = allocate(static_cast<size_t>(rows) * static_cast<size_t>(most_outputs) * 4);
+  y_ = allocate(static_cast<size_t>(rows) * static_cast<size_t>(most_outputs) * 4, 64);
 }
 
 // Enough for the widest matrix; narrower ones read the first numbers of it.
@@ -132,7 +137,7 @@ void MadeMatrices::make_inputs(int widest, const Kernels& k) {
     k.to_bf16(x_.data(), static_cast<int64_t>(n), x16_.data());
   }
   if (input_ == InputKind::i8 || input_ == InputKind::i8x2) {
-    q_ = allocate(n);
+    q_ = allocate(n, 64);
     scale_.resize(n / 32);
     sums_.resize(n / 16);
     k.quantize_rows(x_.data(), widest, quantised, widest, quantized(), nullptr);

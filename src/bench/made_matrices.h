@@ -46,7 +46,7 @@ class MadeMatrices {
     void operator()(std::byte* p) const { std::free(p); }
   };
   using Bytes = std::unique_ptr<std::byte, FreeBytes>;
-  static Bytes allocate(size_t n);
+  static Bytes allocate(size_t n, size_t alignment);
   kernels::QuantizedRows quantized() {
     return {reinterpret_cast<int8_t*>(q_.get()), scale_.data(), sums_.data()};
   }
