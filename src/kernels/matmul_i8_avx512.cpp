@@ -19,6 +19,31 @@ struct Int8Kernel {
   const float* min_sum;  // scale_a * sum of the group's inputs, the min term's factor
   const int* start;      // kOffset: -128 * sum of the group's inputs, where the dot product starts
 
+  // Adds a group's dot products to acc. line: of the group's scales; sa, min_sum: of the first row,
+  // blocks and groups numbers to the next one.
+  template <int T, int R>
+  PF_ISA_INLINE static void add_group(const Int8Kernel& self, const std::byte* const* tiles,
+                                      size_t line, const float* sa, int blocks,
+                                      const float* min_sum, int64_t groups, const __m512i (*d)[R],
+                                      __m512 (*acc)[R]) {
+    const PackedShape& s = self.source.args->weights->shape;
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) {
+      const __m512 scale = load_meta(tiles[t] + line, s.scale_f16);
+      PF_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks]));
+        acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[t][r]), factor, acc[t][r]);
+      }
+      if (!s.has_min) continue;
+      const __m512 min = load_meta(tiles[t] + line + kSubs * self.layout.scale_bytes, s.scale_f16);
+      PF_UNROLL
+      for (int r = 0; r < R; ++r) {
+        acc[t][r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups]), acc[t][r]);
+      }
+    }
+  }
+
   template <int T, int R>
   static void run(const Int8Kernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
@@ -75,24 +100,8 @@ struct Int8Kernel {
             for (int t = 0; t < T; ++t) dot4(d[t][r], w[t], four);
           }
         }
-        PF_UNROLL
-        for (int t = 0; t < T; ++t) {
-          const std::byte* line =
-              weights[t] + meta + static_cast<size_t>(g) * self.layout.scale_bytes;
-          const __m512 scale = load_meta(line, s.scale_f16);
-          PF_UNROLL
-          for (int r = 0; r < R; ++r) {
-            const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks + b]));
-            acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[t][r]), factor, acc[t][r]);
-          }
-          if (s.has_min) {
-            const __m512 min = load_meta(line + kSubs * self.layout.scale_bytes, s.scale_f16);
-            PF_UNROLL
-            for (int r = 0; r < R; ++r) {
-              acc[t][r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups + at]), acc[t][r]);
-            }
-          }
-        }
+        const size_t line = meta + static_cast<size_t>(g) * self.layout.scale_bytes;
+        add_group<T, R>(self, weights, line, sa + b, blocks, min_sum + at, groups, d, acc);
       }
     }
     PF_UNROLL
