@@ -19,28 +19,22 @@ struct Int8Kernel {
   const float* min_sum;  // scale_a * sum of the group's inputs, the min term's factor
   const int* start;      // kOffset: -128 * sum of the group's inputs, where the dot product starts
 
-  // Adds a group's dot products to acc. line: of the group's scales; sa, min_sum: of the first row,
-  // blocks and groups numbers to the next one.
   template <int T, int R>
-  PF_ISA_INLINE static void add_group(const Int8Kernel& self, const std::byte* const* tiles,
-                                      size_t line, const float* sa, int blocks,
-                                      const float* min_sum, int64_t groups, const __m512i (*d)[R],
-                                      __m512 (*acc)[R]) {
-    const PackedShape& s = self.source.args->weights->shape;
+  PF_ISA_INLINE static void begin(const TileSource& source, int tile, const std::byte** tiles,
+                                  __m512 (*acc)[R]) {
     PF_UNROLL
     for (int t = 0; t < T; ++t) {
-      const __m512 scale = load_meta(tiles[t] + line, s.scale_f16);
+      tiles[t] = source.tile(tile + t);
       PF_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks]));
-        acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[t][r]), factor, acc[t][r]);
-      }
-      if (!s.has_min) continue;
-      const __m512 min = load_meta(tiles[t] + line + kSubs * self.layout.scale_bytes, s.scale_f16);
+      for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
+    }
+  }
+  template <int T, int R>
+  PF_ISA_INLINE static void end(const MatmulArgs& a, int tile, int row, const __m512 (*acc)[R]) {
+    PF_UNROLL
+    for (int t = 0; t < T; ++t) {
       PF_UNROLL
-      for (int r = 0; r < R; ++r) {
-        acc[t][r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups]), acc[t][r]);
-      }
+      for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
     }
   }
 
@@ -54,20 +48,14 @@ struct Int8Kernel {
     const float* sa = a.xq.scale + static_cast<int64_t>(row) * blocks;
     const float* min_sum = self.min_sum + (row - self.first_row) * groups;
     const int* start = self.start + (row - self.first_row) * groups;
-    const std::byte* weights[T];
+    const std::byte* tiles[T];
     __m512 acc[T][R];
-    PF_UNROLL
-    for (int t = 0; t < T; ++t) {
-      weights[t] = self.source.tile(tile + t);
-      PF_UNROLL
-      for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
-    }
+    begin<T, R>(self.source, tile, tiles, acc);
     const W weight(a);
     FetchAhead next(ahead, blocks);
     for (int b = 0; b < blocks; ++b) {
       next.fetch();
-      const size_t meta = meta_offset(self.layout, b);
-      const size_t values = values_offset(self.layout, b);
+      const size_t meta = meta_offset(self.layout, b), values = values_offset(self.layout, b);
       const int* x = reinterpret_cast<const int*>(q + static_cast<int64_t>(b) * kBlockInputs);
       PF_UNROLL
       for (int g = 0; g < kSubs; ++g) {
@@ -75,7 +63,7 @@ struct Int8Kernel {
         const std::byte* quads[T];
         PF_UNROLL
         for (int t = 0; t < T; ++t) {
-          quads[t] = weights[t] + values;
+          quads[t] = tiles[t] + values;
           asm("" : "+r"(quads[t]));  // keeps g++ from holding one group's loads for the next
         }
         __m512i d[T][R];
@@ -100,15 +88,27 @@ struct Int8Kernel {
             for (int t = 0; t < T; ++t) dot4(d[t][r], w[t], four);
           }
         }
-        const size_t line = meta + static_cast<size_t>(g) * self.layout.scale_bytes;
-        add_group<T, R>(self, weights, line, sa + b, blocks, min_sum + at, groups, d, acc);
+        PF_UNROLL
+        for (int t = 0; t < T; ++t) {
+          const std::byte* line =
+              tiles[t] + meta + static_cast<size_t>(g) * self.layout.scale_bytes;
+          const __m512 scale = load_meta(line, s.scale_f16);
+          PF_UNROLL
+          for (int r = 0; r < R; ++r) {
+            const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(sa[r * blocks + b]));
+            acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[t][r]), factor, acc[t][r]);
+          }
+          if (s.has_min) {
+            const __m512 min = load_meta(line + kSubs * self.layout.scale_bytes, s.scale_f16);
+            PF_UNROLL
+            for (int r = 0; r < R; ++r) {
+              acc[t][r] = _mm512_fmadd_ps(min, _mm512_set1_ps(min_sum[r * groups + at]), acc[t][r]);
+            }
+          }
+        }
       }
     }
-    PF_UNROLL
-    for (int t = 0; t < T; ++t) {
-      PF_UNROLL
-      for (int r = 0; r < R; ++r) store_outputs(a, tile + t, row + r, acc[t][r]);
-    }
+    end<T, R>(a, tile, row, acc);
   }
 };
 
