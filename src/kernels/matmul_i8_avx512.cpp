@@ -38,6 +38,12 @@ struct Int8Kernel {
     }
   }
 
+  // Which quad of a block is the group's j-th one. w4: both nibbles of a byte in turn, so that its
+  // register is free again at once.
+  PF_ISA_INLINE static constexpr int quad_at(int g, int j) {
+    return kSubs == 1 && W::kNibbles ? j % 2 * 4 + j / 2 : g * 4 + j;
+  }
+
   template <int T, int R>
   static void run(const Int8Kernel& self, int tile, int row, const Ahead& ahead) {
     const MatmulArgs& a = *self.source.args;
@@ -76,8 +82,7 @@ struct Int8Kernel {
         }
         PF_UNROLL
         for (int j = 0; j < 8 / kSubs; ++j) {
-          // w4: both nibbles of a byte in turn, so that its register is free again at once.
-          const int i = kSubs == 1 && W::kNibbles ? j % 2 * 4 + j / 2 : g * 4 + j;
+          const int i = quad_at(g, j);
           __m512i w[T];
           PF_UNROLL
           for (int t = 0; t < T; ++t) w[t] = weight.load(quads[t], i);
