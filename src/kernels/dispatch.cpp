@@ -17,8 +17,8 @@ namespace {
 #isa, isa::matmul, isa::quantize_rows, isa::to_bf16, isa::round_to, isa::rms_norm,            \
         isa::silu_mul, isa::rope, isa::kv_append, isa::attention_prepare_q, isa::attention_chunk, \
         isa::attention_merge, isa::attention_finish, isa::attention_mass, isa::page_scores,       \
-        isa::unpack_keys, isa::score_strip, isa::dot_strips, isa::unit_strip, isa::encode_strip,  \
-        isa::near_strips, isa::move_lanes, isa::hadamard                                          \
+        isa::unpack_keys, isa::score_strip, isa::dot_strips, isa::unit_strip, isa::dot_rows,      \
+        isa::encode_strip, isa::near_strips, isa::move_lanes, isa::hadamard                       \
   }
 
 constexpr Kernels kScalar = PAGEFOLD_TABLE(scalar);

@@ -107,6 +107,7 @@ struct Kernels {
   void (*score_strip)(const StripScoreArgs&);
   void (*dot_strips)(const StripDotArgs&);
   StripUnits (*unit_strip)(const StripUnitArgs&);
+  void (*dot_rows)(const RowDotArgs&);
   void (*encode_strip)(const StripEncodeArgs&);
   void (*near_strips)(const StripNearArgs&);
   // K and V of the slots.

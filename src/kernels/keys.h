@@ -52,6 +52,15 @@ struct StripUnits {
   float largest;      // |element|
 };
 
+// out[i] = sum over d of rows[i][d] * with[d], in an order of the instruction set's own.
+struct RowDotArgs {
+  const float* rows = nullptr;  // [n][head_dim]
+  int64_t n = 0;
+  int head_dim = 0;             // a multiple of 8
+  const float* with = nullptr;  // [head_dim]
+  float* out = nullptr;         // [n]
+};
+
 // Rows of at most 127 / inverse_scale in 8 bits: codes = round(x * inverse_scale).
 struct StripEncodeArgs {
   const float* rows = nullptr;  // [16][head_dim]
@@ -91,6 +100,7 @@ struct LaneMoves {
   void score_strip(const StripScoreArgs& args);                                             \
   void dot_strips(const StripDotArgs& args);                                                \
   StripUnits unit_strip(const StripUnitArgs& args);                                         \
+  void dot_rows(const RowDotArgs& args);                                                    \
   void encode_strip(const StripEncodeArgs& args);                                           \
   void near_strips(const StripNearArgs& args);                                              \
   /* K and V of the slots. */                                                               \

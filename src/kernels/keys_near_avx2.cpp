@@ -96,6 +96,8 @@ PF_INLINE void near_tile(const StripNearArgs& a, int row, int strip) {
 
 StripUnits unit_strip(const StripUnitArgs& args) { return unit_rows(args); }
 
+void dot_rows(const RowDotArgs& args) { row_dots(args); }
+
 void encode_strip(const StripEncodeArgs& a) {
   const __m256 factor = _mm256_set1_ps(a.inverse_scale);
   const __m256i ones = _mm256_set1_epi16(1), byte_ones = _mm256_set1_epi8(1);

@@ -94,6 +94,8 @@ PF_INLINE void near_rows(const StripNearArgs& a, int strip) {
 
 StripUnits unit_strip(const StripUnitArgs& args) { return unit_rows(args); }
 
+void dot_rows(const RowDotArgs& args) { row_dots(args); }
+
 void encode_strip(const StripEncodeArgs& a) {
   const __m512 factor = _mm512_set1_ps(a.inverse_scale);
   for (int lane = 0; lane < kStripSlots; ++lane) {

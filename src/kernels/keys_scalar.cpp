@@ -118,6 +118,14 @@ void encode_strip(const StripEncodeArgs& a) {
   }
 }
 
+void dot_rows(const RowDotArgs& a) {
+  for (int64_t i = 0; i < a.n; ++i) {
+    float sum = 0;
+    for (int d = 0; d < a.head_dim; ++d) sum += a.rows[i * a.head_dim + d] * a.with[d];
+    a.out[i] = sum;
+  }
+}
+
 void near_strips(const StripNearArgs& a) {
   const auto code = [&](int slot, int d) {
     return int32_t{a.codes[(slot / 16 * (a.head_dim / 4) + d / 4) * 64 + slot % 16 * 4 + d % 4]};

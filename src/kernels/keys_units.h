@@ -43,6 +43,18 @@ inline void inverse_lengths(const StripUnitArgs& a, float* factor) {
   }
 }
 
+inline void row_dots(const RowDotArgs& a) {
+  for (int64_t i = 0; i < a.n; ++i) {
+    const float* row = a.rows + i * a.head_dim;
+    Vec::F sum = Vec::zero();
+    for (int d = 0; d < a.head_dim; d += 16) {
+      const int n = a.head_dim - d < 16 ? 8 : 16;
+      sum = Vec::fma(Vec::load_n(row + d, n), Vec::load_n(a.with + d, n), sum);
+    }
+    a.out[i] = Vec::reduce_add(sum);
+  }
+}
+
 inline StripUnits unit_rows(const StripUnitArgs& a) {
   alignas(64) float factors[kStripSlots];
   inverse_lengths(a, factors);

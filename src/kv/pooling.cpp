@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kv/position_order.h"
 
 namespace pagefold {
 
@@ -27,14 +28,13 @@ void pool_by_position(const float* in, const int32_t* positions, int64_t n, int 
     pool_scores(in, n, kernel, pool, out);
     return;
   }
-  std::vector<int32_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return positions[a] < positions[b]; });
+  std::vector<uint64_t> order(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) order[static_cast<size_t>(i)] = position_key(positions[i], i);
+  sort_by_position(order);
   std::vector<float> sorted(order.size()), pooled(order.size());
-  for (size_t i = 0; i < order.size(); ++i) sorted[i] = in[order[i]];
+  for (size_t i = 0; i < order.size(); ++i) sorted[i] = in[slot_of(order[i])];
   pool_scores(sorted.data(), n, kernel, pool, pooled.data());
-  for (size_t i = 0; i < order.size(); ++i) out[order[i]] = pooled[i];
+  for (size_t i = 0; i < order.size(); ++i) out[slot_of(order[i])] = pooled[i];
 }
 
 }  // namespace pagefold

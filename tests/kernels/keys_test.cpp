@@ -157,6 +157,31 @@ TEST_P(Keys, UnitStripsAreRowsOfLengthOne) {
   }
 }
 
+TEST_P(Keys, DotRowsAreProductsWithOneVector) {
+  std::mt19937 rng(11);
+  std::normal_distribution<float> normal;
+  for (const int dim : {8, 24, 64, 80, 128}) {
+    for (const int64_t n : {1, 2, 7, 33}) {
+      std::vector<float> rows(static_cast<size_t>(n * dim)), with(static_cast<size_t>(dim));
+      for (float& x : rows) x = normal(rng);
+      for (float& x : with) x = normal(rng);
+      std::vector<float> out(static_cast<size_t>(n + 1), 9.0f);
+      k().dot_rows({rows.data(), n, dim, with.data(), out.data()});
+      for (int64_t i = 0; i < n; ++i) {
+        double want = 0, size = 0;
+        for (int d = 0; d < dim; ++d) {
+          const double product =
+              double{rows[static_cast<size_t>(i * dim + d)]} * double{with[static_cast<size_t>(d)]};
+          want += product;
+          size += std::abs(product);
+        }
+        ASSERT_NEAR(out[static_cast<size_t>(i)], want, 1e-6 * size) << dim << " " << i;
+      }
+      EXPECT_EQ(out.back(), 9.0f);
+    }
+  }
+}
+
 TEST_P(Keys, EncodedStripsAreRoundedRows) {
   std::mt19937 rng(10);
   for (const int dim : {8, 40, 64, 128}) {

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <new>
 
-#include "base/float4.h"
-
 namespace pagefold::cpu {
 namespace {
 
@@ -55,22 +53,20 @@ void SimilarKeys::fold_sums() {
 }
 
 float SimilarKeys::dot(const float* a, const float* b) const {
-  F4 even = {}, odd = {};
-  for (int d = 0; d < dim_; d += 8) {
-    even += load4(a + d) * load4(b + d);
-    odd += load4(a + d + 4) * load4(b + d + 4);
-  }
-  return sum_of(even + odd);
+  float sum = 0;
+  k_->dot_rows({a, 1, dim_, b, &sum});
+  return sum;
 }
 
 // Sum over all rows of the cosine matrix with a zero diagonal: k_j . (sum of all k) - 1.
 void SimilarKeys::add_column_sums() {
   fold_sums();
   for (size_t d = 0; d < sum_.size(); ++d) part_sum_[d] = static_cast<float>(sum_[d]);
-  for (int64_t slot = 0; slot < slots_; ++slot) {
-    const auto i = static_cast<size_t>(slot);
+  products_.resize(static_cast<size_t>(slots_));
+  k_->dot_rows({unit(0), slots_, dim_, part_sum_.data(), products_.data()});
+  for (size_t i = 0; i < products_.size(); ++i) {
     const int own = directed_[i / kLanes] >> (i % kLanes) & 1;
-    column_[i] = double{dot(unit(slot), part_sum_.data())} - own;
+    column_[i] = double{products_[i]} - own;
   }
 }
 

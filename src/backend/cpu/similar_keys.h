@@ -61,6 +61,7 @@ class SimilarKeys {
   std::vector<uint16_t> counts_;    // [strips]
   std::vector<uint16_t> directed_;  // [strips] bit: the key is counted and not zero
   std::vector<float> part_sum_;     // [head_dim] of the unit keys since fold_sums()
+  std::vector<float> products_;     // [slots] of the unit keys with their sum
   std::vector<double> sum_;         // [head_dim] of those before
   std::vector<double> column_;      // [slots] sum of a column
   std::vector<Open> open_;          // [tiles]

@@ -5,6 +5,7 @@
 #include "kv/policies/rkv_math.h"
 #include "kv/policy.h"
 #include "kv/pooling.h"
+#include "kv/position_order.h"
 
 namespace pagefold {
 namespace {
@@ -48,7 +49,6 @@ class Rkv final : public Policy {
     // Dead slots, and of the prefix also those of the window, have no share.
     std::vector<float> dead(n, 0.0f), outside(n, 0.0f);
     // The prefix in the order of positions, so that the pool is right after `fill` too.
-    // A key of the sort is a position before its slot: slots alone would be looked up each time.
     std::vector<uint64_t> ordered;
     ordered.reserve(n);
     for (size_t i = 0; i < n; ++i) {
@@ -57,20 +57,19 @@ class Rkv final : public Policy {
       if (gone || s.positions[i] >= begin)
         outside[i] = kHidden;
       else
-        ordered.push_back(static_cast<uint64_t>(s.positions[i]) << 32 | i);
+        ordered.push_back(position_key(s.positions[i], static_cast<int64_t>(i)));
     }
-    std::sort(ordered.begin(), ordered.end());
+    sort_by_position(ordered);
     rkv_redundancy(s.keys->similarity, dead.data(), s.n, out);
     const auto lambda = static_cast<float>(in.params.get("lambda"));
     for (size_t i = 0; i < n; ++i) out[i] *= -(1 - lambda);
     if (ordered.empty()) return;
     std::vector<float> importance(n), sorted(ordered.size()), pooled(ordered.size());
     rkv_importance(s.keys->logits, s.keys->stride, rows, outside.data(), s.n, importance.data());
-    const auto slot = [&](size_t i) { return static_cast<uint32_t>(ordered[i]); };
-    for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = importance[slot(i)];
+    for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = importance[slot_of(ordered[i])];
     pool_scores(sorted.data(), static_cast<int64_t>(sorted.size()),
                 static_cast<int>(in.params.integer("kernel")), Pool::max, pooled.data());
-    for (size_t i = 0; i < sorted.size(); ++i) out[slot(i)] += lambda * pooled[i];
+    for (size_t i = 0; i < sorted.size(); ++i) out[slot_of(ordered[i])] += lambda * pooled[i];
   }
 };
 
