@@ -173,7 +173,7 @@ void weigh(const StripList& strips, const Tile& tile, int group, IntegerWeights&
       Vec::F x;
       if constexpr (V::kDiffused) {
         // A hidden slot's weight is 0: it hands on what it got, as that rounds to 0.
-        const Vec::F exact = Vec::fma(w, factor[t], carry[t]);
+        const Vec::F exact = Vec::add(Vec::mul(w, factor[t]), carry[t]);
         x = Vec::round(exact);
         carry[t] = Vec::sub(exact, x);
       } else {
