@@ -111,7 +111,7 @@ Status compare(const Contenders& benches, const std::vector<std::string>& names,
 // GB/s that all threads read from memory that the caches cannot hold.
 Status print_bandwidth() {
   ThreadPool pool(usable_cores());
-  const bench::Arena arena(size_t{512} << 20);
+  const bench::Arena arena(size_t{512} << 20, bench::ArenaPages::huge);
   pool.run([&](int t, int n) {
     const Range r = share_of(static_cast<int64_t>(arena.bytes()), t, n);
     std::fill(arena.data() + r.begin, arena.data() + r.end, std::byte{1});

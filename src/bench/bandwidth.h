@@ -36,10 +36,12 @@ Rate median_rate(double amount, const Work& work, int repeat = 9) {
   return {median(wall), median(cpu)};
 }
 
-// Memory from the system, small pages like the cache's arena, touched by the threads that use it.
+// Memory from the system, touched by the threads that use it: in small pages like the cache's
+// arena, or in huge ones like weights.
+enum class ArenaPages : uint8_t { small, huge };
 class Arena {
  public:
-  explicit Arena(size_t bytes);
+  explicit Arena(size_t bytes, ArenaPages pages = ArenaPages::small);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -51,9 +53,10 @@ class Arena {
   std::byte* data_;
 };
 
-// A plain sequential read of the arena by all threads of the pool ...
-void read_arena(ThreadPool& pool, const Arena& arena);
-// ... and its GB/s.
+// A plain sequential read of the arena by all threads of the pool, each in `streams` streams (1,
+// 4).
+void read_arena(ThreadPool& pool, const Arena& arena, int streams = 4);
+// Its GB/s: with as many streams as are faster.
 Rate read_bandwidth(ThreadPool& pool, const Arena& arena);
 
 }  // namespace pagefold::bench

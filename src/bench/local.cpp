@@ -219,7 +219,7 @@ Result<BenchReport> run_local(const LocalOptions& options) {
   if (options.progress) options.progress("read bandwidth");
   const auto bandwidth = [&] {
     ThreadPool pool(m.threads);
-    const Arena arena(kReadBytes);
+    const Arena arena(kReadBytes, ArenaPages::huge);
     // Pages that were never written are one page of zeros, which the caches hold.
     pool.run([&](int t, int n) {
       const Range r = share_of(static_cast<int64_t>(arena.bytes()), t, n);

@@ -4,6 +4,9 @@
 
 #include <csignal>
 #include <cstdio>
+#include <new>
+#include <system_error>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/args.h"
@@ -59,6 +62,17 @@ int run_arguments(std::vector<std::string> arguments) {
   return run(parsed->action);
 }
 
+// Where the system has no room for a few bytes or another thread, all ends; but it says so.
+int run_or_say_why(std::vector<std::string> arguments) {
+  try {
+    return run_arguments(std::move(arguments));
+  } catch (const std::bad_alloc&) {
+    return report(exhausted("no memory is left"));
+  } catch (const std::system_error& e) {
+    return report(exhausted("the system refuses: {}", e.what()));
+  }
+}
+
 }  // namespace
 }  // namespace pagefold
 
@@ -67,5 +81,5 @@ int main(int argc, char** argv) {
   // A reader that leaves (a closed pipe) is a failed write, not a death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow any more
-  return pagefold::run_arguments(std::vector<std::string>(argv + 1, argv + argc));
+  return pagefold::run_or_say_why(std::vector<std::string>(argv + 1, argv + argc));
 }

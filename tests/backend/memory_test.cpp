@@ -28,7 +28,7 @@ TEST(LastingMemory, PiecesAreZeroAlignedAndFollowEachOther) {
 TEST(LastingMemory, APieceMayBeLargerThanARegion) {
   LastingMemory memory;
   std::byte* const first = memory.take(1000).value();
-  const size_t bytes = (size_t{1} << 30) + 12345;
+  const size_t bytes = (size_t{100} << 20) + 12345;
   std::byte* const large = memory.take(bytes).value();
   std::byte* const small = memory.take(1000).value();
   for (std::byte* at : {first, large, large + bytes - 1, small, small + 999}) *at = std::byte{1};

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import select
 import signal
 import socket
@@ -147,6 +148,16 @@ class ModelTest(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(says, done.stderr)
             self.assertLess(time.monotonic() - start, 2)
+
+    def test_few_addresses_are_enough_or_an_error(self):
+        for limit in (300, 350, 400, 450, 700, 1300):
+            done = subprocess.run([BINARY, "generate", MODEL, *SMALL, "-n", "4", "-p", "The capital of France is"],
+                                  capture_output=True, text=True, timeout=120, env=os.environ | {"PAGEFOLD_THREADS": "2"},
+                                  preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_AS, (n << 20, n << 20)))
+            self.assertIn(done.returncode, (0, 1), (limit, done.stderr))
+            if done.returncode == 1:
+                self.assertIn("error: ", done.stderr)
+                self.assertLess(limit, 700, done.stderr)  # far more than the model and its cache
 
     def test_generate(self):
         args = ["generate", MODEL, *SMALL, "-p", "The capital of France is", "-n", "4"]

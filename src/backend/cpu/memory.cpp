@@ -59,13 +59,17 @@ Status Pages::make_usable(std::byte* at, size_t bytes) {
 }
 
 Result<std::byte*> LastingMemory::take(size_t bytes) {
-  constexpr size_t kLine = 64, kRegion = size_t{1} << 30;
+  constexpr size_t kLine = 64, kRegion = size_t{64} << 20;
   bytes = (bytes + kLine - 1) / kLine * kLine;
   if (bytes > static_cast<size_t>(end_ - free_)) {
-    PF_ASSIGN(Pages region, Pages::reserve_unusable(std::max(bytes, kRegion)));
-    free_ = usable_end_ = region.data();
-    end_ = free_ + region.size();
-    regions_.push_back(std::move(region));
+    // As many addresses as are in use already, or where that is refused (RLIMIT_AS) a bare few.
+    auto region = Pages::reserve_unusable(std::max({bytes, reserved_, kRegion}));
+    if (!region.ok()) region = Pages::reserve_unusable(bytes);
+    PF_TRY(region.status());
+    free_ = usable_end_ = region->data();
+    end_ = free_ + region->size();
+    reserved_ += region->size();
+    regions_.push_back(*std::move(region));
   }
   std::byte* const data = free_;
   if (data + bytes > usable_end_) {

@@ -43,7 +43,8 @@ class Pages {
 
 // Memory of which nothing is freed before all of it: weights. One piece follows the other in huge
 // pages, where the system gives them: a core fetches ahead no further than to the end of a page, so
-// that small ones cost a tenth of the speed and more. Less than one huge page a GiB is not used up.
+// that small ones cost a tenth of the speed and more. Each of its few regions, of which every one
+// is as large as all before, leaves less than one huge page unused.
 class LastingMemory {
  public:
   // Zeros, 64-byte aligned.
@@ -51,6 +52,7 @@ class LastingMemory {
 
  private:
   std::vector<Pages> regions_;
+  size_t reserved_ = 0;                                                 // bytes of all regions
   std::byte *free_ = nullptr, *usable_end_ = nullptr, *end_ = nullptr;  // in the last region
 };
 
