@@ -1,7 +1,5 @@
 #include "bench/made_matrices.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -92,9 +90,8 @@ size_t MadeMatrices::bytes_of(const MatrixFormat& format, std::span<const Matrix
   return sum;
 }
 
-MadeMatrices::Bytes MadeMatrices::allocate(size_t n, size_t alignment) {
-  n = (n + alignment - 1) / alignment * alignment;
-  Bytes out(static_cast<std::byte*>(std::aligned_alloc(alignment, n)));
+MadeMatrices::Bytes MadeMatrices::allocate(size_t n) {
+  Bytes out(static_cast<std::byte*>(std::aligned_alloc(64, (n + 63) / 64 * 64)));
   PF_CHECK(out != nullptr, "out of memory");
   return out;
 }
@@ -103,27 +100,24 @@ MadeMatrices::MadeMatrices(const MatrixFormat& format, std::span<const MatrixDim
                            int copies, int rows, const Kernels& k)
     : input_(format.input), rows_(rows) {
   int widest = 0, most_outputs = 0;
-  std::vector<size_t> offsets;
   for (int c = 0; c < copies; ++c) {
     for (const MatrixDims& dims : shapes) {
       const PackedShape shape = shape_of(format, dims);
       matrices_.push_back({shape, nullptr, kTable});
-      offsets.push_back(bytes_);
       bytes_ += shape.bytes();
       weights_ += static_cast<double>(dims.first) * dims.second;
       widest = std::max(widest, dims.second);
       most_outputs = std::max(most_outputs, dims.first);
     }
   }
-  constexpr size_t kHugePage = size_t{2} << 20;  // as the engine keeps weights
-  data_ = allocate(bytes_, kHugePage);
-  ::madvise(data_.get(), (bytes_ + kHugePage - 1) / kHugePage * kHugePage, MADV_HUGEPAGE);
-  for (size_t i = 0; i < matrices_.size(); ++i) {
-    fill_matrix(matrices_[i].shape, data_.get() + offsets[i]);
-    matrices_[i].data = data_.get() + offsets[i];
+  for (PackedMatrix& m : matrices_) {
+    const auto data = memory_.take(m.shape.bytes());
+    PF_CHECK(data.ok(), "out of memory");
+    fill_matrix(m.shape, *data);
+    m.data = *data;
   }
   make_inputs(widest, k);
-  y_ = allocate(static_cast<size_t>(rows) * static_cast<size_t>(most_outputs) * 4, 64);
+  y_ = allocate(static_cast<size_t>(rows) * static_cast<size_t>(most_outputs) * 4);
 }
 
 // Enough for the widest matrix; narrower ones read the first numbers of it.
@@ -137,7 +131,7 @@ void MadeMatrices::make_inputs(int widest, const Kernels& k) {
     k.to_bf16(x_.data(), static_cast<int64_t>(n), x16_.data());
   }
   if (input_ == InputKind::i8 || input_ == InputKind::i8x2) {
-    q_ = allocate(n, 64);
+    q_ = allocate(n);
     scale_.resize(n / 32);
     sums_.resize(n / 16);
     k.quantize_rows(x_.data(), widest, quantised, widest, quantized(), nullptr);

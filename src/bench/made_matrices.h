@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/memory.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
@@ -46,7 +47,7 @@ class MadeMatrices {
     void operator()(std::byte* p) const { std::free(p); }
   };
   using Bytes = std::unique_ptr<std::byte, FreeBytes>;
-  static Bytes allocate(size_t n, size_t alignment);
+  static Bytes allocate(size_t n);
   kernels::QuantizedRows quantized() {
     return {reinterpret_cast<int8_t*>(q_.get()), scale_.data(), sums_.data()};
   }
@@ -57,7 +58,8 @@ class MadeMatrices {
   int rows_;
   double weights_ = 0;
   size_t bytes_ = 0;
-  Bytes data_, q_, y_;
+  cpu::LastingMemory memory_;  // of the weights, as the engine keeps them
+  Bytes q_, y_;
   std::vector<float> x_, scale_;
   std::vector<uint16_t> x16_;
   std::vector<int32_t> sums_;
